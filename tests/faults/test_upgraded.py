@@ -12,7 +12,9 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+import tests.faults.light
 from kafka.protocol.admin import UpdateFeaturesRequest
+from tests.faults.light import LightDriver, records_of
 from tests.faults.support import Cluster, Ended, Job, LightDrivers, eventually, expected_records
 
 import onceflow
@@ -20,9 +22,10 @@ from onceflow.broker import EmbeddedBroker
 from onceflow.kafka.client import KafkaClient
 from onceflow.transaction.anchor import ensure_anchor_topic
 from onceflow.transaction.messages import Ended as TransactionEnded
-from onceflow.transaction.messages import Identity, Initialised, Refused
+from onceflow.transaction.messages import Event, Identity, Initialised, Refused
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.requests import Requests
+from onceflow.verify.simulator.variants import RefusedIsAborted
 
 pytestmark = [pytest.mark.faults, pytest.mark.in_turn(2)]
 
@@ -180,6 +183,43 @@ def test_control_a_commit_that_is_asked_again_by_the_rules_of_another_version_lo
     assert isinstance(newer.end(identity, commit=True), TransactionEnded)
     assert newer.end(identity, commit=True) == TransactionEnded(Identity(identity.producer_id, identity.epoch + 1))
     assert isinstance(older.end(identity, commit=True), Refused)
+
+
+def losing_an_answer(changing: Changing, *, follows: bool) -> type[Requests]:
+    """The commit of the first batch is not answered before the cluster is of version 1. Then it is asked for again; where the
+    requests ``follow``, by the rules that the cluster has by now.
+    """
+    commits = 0
+
+    class Losing(Requests):
+        def end(self, identity: Identity, commit: bool) -> Event:
+            nonlocal commits
+            answer = super().end(identity, commit)
+            commits += commit
+            if not commit or commits != FIRST_BATCH:
+                return answer
+            changing.become(1)
+            version = self.client.transaction_version() if follows else self.version
+            return Requests(self.client, self.name, version, self.timeout_ms).end(identity, commit)
+
+    return Losing
+
+
+FIRST_BATCH = 2
+"""The first commit is that of the claim."""
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_control_who_follows_the_version_of_the_cluster_and_takes_a_refusal_for_an_abort_writes_twice(
+    changing: Changing, light: LightDrivers, monkeypatch: pytest.MonkeyPatch, *, follows: bool
+) -> None:
+    monkeypatch.setattr(tests.faults.light, "Protocol", RefusedIsAborted)
+    monkeypatch.setattr(tests.faults.light, "Requests", losing_an_answer(changing, follows=follows))
+    changing.become(2)
+    (job,) = jobs_of(changing, light, 1)
+    LightDriver(job).run()
+    found = sorted((key, value) for _, key, value in changing.cluster.read(job.topic))
+    assert found == sorted([*expected_records(BATCHES), *(records_of(0) if follows else [])])
 
 
 def test_a_downgrade_that_the_broker_itself_cannot_follow_is_told_and_once_undone_all_goes_on(
