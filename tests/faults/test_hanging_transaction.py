@@ -164,7 +164,7 @@ def violations(cluster: Cluster, topic: str, committed: tuple[str, int]) -> dict
     final = read_all(cluster.servers, observed.ends)
     events = [("late", "fail", None), (committed[0], "ok", committed[1])]
     recorded = Recorded(topic, (topic,), (), final, observed, sent(topic, events))
-    history, _ = history_of(recorded, None)
+    history, *_ = history_of(recorded, None)
     return check_history(history).violations
 
 

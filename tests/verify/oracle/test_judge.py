@@ -11,6 +11,7 @@ from tests.verify.oracle.tables import BATCHES, END, PER_BATCH, Look, Out, Range
 
 from onceflow.verify.checker import check_history, shrink
 from onceflow.verify.oracle.judging import judge
+from onceflow.verify.oracle.judging.matching import NOTHING
 
 
 def violations(tables: Tables) -> dict[str, int]:
@@ -343,6 +344,31 @@ def test_the_judgement_says_of_which_parts_of_its_history_nothing_is_proved() ->
     judgement = judge(Tables(next_batch=None, position=0).recorded(), Tables().expected())
     assert judgement.not_judged == check_history(judgement.history).not_judged
     assert [part.split(":")[0] for part in judgement.not_judged] == ["how far group pipeline came on in-0, in-1"]
+
+
+def batches_seen(tables: Tables) -> list[int]:
+    """Of each record of the output, as the reader beside the run got it."""
+    recorded = tables.recorded()
+    seen = judge(recorded, tables.expected()).seen_batch.tolist()
+    assert len(seen) == len(recorded.seen)
+    topics = recorded.seen["topic"].to_pylist()
+    assert {batch for batch, topic in zip(seen, topics, strict=True) if topic == "in"} == {NOTHING}
+    return [batch for batch, topic in zip(seen, topics, strict=True) if topic == "out"]
+
+
+def test_of_each_record_that_was_seen_its_batch_is_known() -> None:
+    assert batches_seen(Tables()) == sorted([0, 1, 2] * 2 * PER_BATCH)
+    assert batches_seen(Tables(visible=[*outputs(), Out(0, 99, 5000)]))[-1] == NOTHING, "nobody has written it"
+    assert set(batches_seen(Tables(whole=True))) == {NOTHING}
+    assert set(batches_seen(Tables(refused="rand()"))) == {NOTHING}
+    assert len(judge(Tables().recorded(), None).seen_batch) == len(Tables().recorded().seen)
+
+
+def test_of_a_record_that_may_be_of_another_batch_none_is_known() -> None:
+    x, a, b = 70, 71, 72
+    wanted = [Out(-1, 0, x, None, 0), Out(0, 0, x, None, 1), Out(0, 1, a, None, 1), Out(0, 2, b, None, 2)]
+    visible = [Out(0, 0, x, None), Out(1, 1, x, None), Out(0, 2, a, None), Out(0, 3, b, None)]
+    assert batches_seen(Tables(wanted=wanted, visible=visible)) == [NOTHING, NOTHING, 1, 2]
 
 
 def test_equal_records_on_free_partitions_are_not_in_the_wrong_order() -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.verify.running.supervised import (
     IN_TWO,
@@ -18,6 +19,7 @@ from onceflow.verify.engines.lines import Message, Told
 from onceflow.verify.result import Lane
 from onceflow.verify.running.course import Effect
 from onceflow.verify.running.driver import DriverProcess
+from onceflow.verify.running.new_output import Output, Sights
 from onceflow.verify.running.recovery import Strike, recoveries
 
 
@@ -34,6 +36,8 @@ def test_the_end_of_a_driver_without_a_jvm_is_no_outage_of_its_own_whatever_it_h
         os.kill(python, signal.SIGCONT)
         assert driver._await(lambda: old.ended, 60)
         assert (driver.course.outages, driver.course._commits_at_end) == ([], driver.course.commits)
+        assert [each.generation for each in driver.course.strikes] == [1]
+        assert driver.course.told[-1] == Effect(1, old.committed, driver.course.told[-1].at)
 
 
 def test_it_rests_and_another_goes_on_without_a_recovery_to_be_measured(tmp_path: Path) -> None:
@@ -72,15 +76,16 @@ def test_a_batch_whose_driver_is_killed_before_its_commit_was_not_committed(tmp_
     with supervised(tmp_path) as driver:
         assert driver.await_batches(1)
         assert driver.kill_at("COMMIT")
-        (met,), (strike,) = driver.course.struck, driver.course.strikes
+        (met,), (kill,) = driver.course.struck, driver.course.strikes
         batch = met.batch
         assert driver._await(lambda: batch in driver.course.committed_batches, 60)
         (effect,) = effects_of(driver, batch)
-        (recovery,) = recoveries(
-            [Strike("kill", strike)], driver.course.effects, 0.0, [each.at for each in driver.course.effects]
-        )
-    assert effect.generation == 2
-    assert recovery.seconds == effect.at - strike
+        seen = [(each.at, each.batch) for each in driver.course.effects]
+        sights = Sights(np.array([at for at, _ in seen]), np.array([number for _, number in seen]))
+        strikes = [Strike("kill", kill.at, generation=kill.generation)]
+        (recovery,) = recoveries(strikes, Output.of(driver.course, 0.0, sights))
+    assert (kill.generation, effect.generation) == (1, 2)
+    assert recovery.seconds == effect.at - kill.at
 
 
 def test_a_commit_begins_when_the_driver_is_let_go(tmp_path: Path) -> None:

@@ -25,10 +25,10 @@ from onceflow.verify.faults.driver import KillDriver, KillDriverAtStep, KillDriv
 from onceflow.verify.faults.spark import KillExecutor, PauseExecutor
 from onceflow.verify.matrix.bounces import BounceClient
 from onceflow.verify.matrix.cells import How
-from onceflow.verify.result import Encounter
+from onceflow.verify.result import Encounter, Lost
 from onceflow.verify.running.encounters import NOTHING, Coming, Said, UnderWay, in_vain, lack, met_nothing, under_way
 from onceflow.verify.running.outcome import Raw
-from onceflow.verify.running.run import _encounter, _outages
+from onceflow.verify.running.run import _encounter, _inject, _outages
 from onceflow.verify.running.schedule import ROW, Turn
 from onceflow.verify.running.world import World
 
@@ -361,7 +361,18 @@ def test_a_fault_counts_from_where_it_struck(tmp_path: Path, fault: Fault) -> No
         waited_for = driver.course.effects[before + 1]
     assert found.at_s > waited_for.at - world.timeline.began_at
     if driver.course.strikes:
-        assert found.at_s == driver.course.strikes[0] - world.timeline.began_at
+        assert found.at_s == driver.course.strikes[0].at - world.timeline.began_at
+
+
+def test_a_strike_says_which_driver_was_struck(tmp_path: Path) -> None:
+    """That one may still commit what it has sent, and nobody has recovered by it."""
+    with supervised(tmp_path) as driver:
+        world = world_of(driver, tmp_path)
+        raw = Raw(driver.engine, world)
+        for _ in range(2):
+            _inject(world, raw, Turn(1.0, KillsLater(), "seed"))
+    assert [each.generation for each in raw.strikes] == [1, 2]
+    assert all(each.kills and each.lost is Lost.DRIVER for each in raw.strikes)
 
 
 def test_an_outage_is_the_newest_faults_work(tmp_path: Path) -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.verify.oracle.tables import BATCHES, Look, Tables
+from tests.verify.oracle.tables import BATCHES, Look, Tables, table
 from tests.verify.running.test_options import GOOD
 
 from onceflow.verify.engines import ENGINES
 from onceflow.verify.oracle import Expected
 from onceflow.verify.oracle.judging import Judgement, judge
 from onceflow.verify.recording.recorded import Recorded
+from onceflow.verify.recording.tables import READ, STABLE
 from onceflow.verify.report.summary import Standing, standing
 from onceflow.verify.result import Encounter, Lost
 from onceflow.verify.running import outcome as module
@@ -23,11 +25,11 @@ from onceflow.verify.running.options import settings_of
 from onceflow.verify.running.outcome import Raw, outcome
 from onceflow.verify.running.output_behind import no_output_behind
 from onceflow.verify.running.place import Place
+from onceflow.verify.running.recovery import Strike
 from onceflow.verify.running.timeline import Timeline
 
-BEGAN = 1000.0
 EARLY = Tables().expected()  # all output is of batches 0, 1 and 2
-COMMITS = [Effect(1, batch, BEGAN + 10 * batch) for batch in range(9)]
+COMMITS = [Effect(1, batch, 10.0 * batch) for batch in range(9)]
 TOLD = (
     "no output followed the first fault that met work (kill, 25 s): only what had nothing to lose was struck; "
     "give it values that pass its filters all the time (--input TOPIC=FILE), or longer (--for)"
@@ -38,8 +40,15 @@ def fault(at_s: float, *, met: bool = True) -> Encounter:
     return Encounter("kill", at_s, met, "batch 2 in COMMIT")
 
 
-def told(*faults: Encounter, expected: Expected | None = EARLY, seen_s: tuple[float, ...] = ()) -> str:
-    return no_output_behind(faults, expected, COMMITS, BEGAN, seen_s)
+def told(*faults: Encounter, expected: Expected | None = EARLY, begun: Sequence[Effect] = COMMITS) -> str:
+    return no_output_behind(faults, expected, begun, READ.empty_table(), STABLE.empty_table())
+
+
+def told_of_whole(*ends: tuple[float, int, int]) -> str:
+    """Of a fault at 25 s. Each sample: when it was asked for, the partition, its end. The last records are at 11 and 10."""
+    final = table(READ, [(90.0, 0, "out", *place, None, None, 7) for place in ((0, 9), (0, 11), (1, 10))])
+    stable = table(STABLE, [(at_s, "out", at, 0, end, end, at_s) for at_s, at, end in ends])
+    return no_output_behind([fault(25.0)], replace(EARLY, whole=True), COMMITS, final, stable)
 
 
 def test_a_fault_behind_all_of_the_output_proves_nothing() -> None:
@@ -58,14 +67,15 @@ def test_one_batch_with_output_that_is_committed_behind_it_is_enough() -> None:
 
 
 def test_a_batch_that_is_committed_again_behind_it_is_one() -> None:
-    again = [*COMMITS, Effect(2, 2, BEGAN + 27.0)]
-    assert no_output_behind([fault(25.0)], EARLY, again, BEGAN, ()) == ""
+    assert told(fault(25.0), begun=[*COMMITS, Effect(2, 2, 27.0)]) == ""
 
 
-def test_where_batches_are_not_known_the_reader_tells_when_output_came() -> None:
-    whole = replace(EARLY, whole=True)
-    assert told(fault(25.0), expected=whole, seen_s=(9.0, 24.0)) == TOLD
-    assert told(fault(25.0), expected=whole, seen_s=(9.0, 26.0)) == ""
+def test_where_batches_are_not_known_a_record_counts_that_was_written_behind_the_fault() -> None:
+    """Not one that a reader, which looks a few times a second, only saw behind it."""
+    assert told_of_whole((24.9, 0, 12), (25.1, 0, 12), (25.1, 1, 11)) == TOLD
+    assert told_of_whole((24.9, 0, 8), (25.1, 0, 12), (25.4, 0, 10)) == TOLD, "the first sample behind it counts"
+    assert told_of_whole((25.1, 0, 12), (25.1, 1, 10)) == ""
+    assert told_of_whole((24.9, 0, 8)) == TOLD, "nobody looked"
 
 
 def test_where_there_are_other_reasons_this_is_none() -> None:
@@ -80,7 +90,7 @@ def raw_of(recorded: Recorded, committed_s: float) -> Raw:
     """A run of these tables, whose newest batch was committed then."""
     timeline = Timeline()
     newest = Effect(1, BATCHES - 1, timeline.began_at + committed_s)
-    course = SimpleNamespace(effects=[newest], committed_batches=range(BATCHES), steps_told={"ABORT": 0})
+    course = SimpleNamespace(effects=[newest], told=[newest], committed_batches=range(BATCHES), steps_told={"ABORT": 0})
     driver = SimpleNamespace(course=course, generation=1)
     plan = SimpleNamespace(name=recorded.pipeline)
     world: Any = SimpleNamespace(
@@ -117,6 +127,24 @@ def test_a_process_that_is_killed_beside_the_driver_has_a_recovery_but_not_a_who
     result = outcome(settings_of(replace(GOOD, brokers=brokers)), Place(tmp_path, tmp_path), raw)
     measured = [] if (fault, brokers) in {("kill-broker", 1), ("cut", 3)} else [(fault, 25.0, Lost.OTHER)]
     assert [(each.fault, each.at_s, each.lost) for each in result.recoveries] == measured
+
+
+@pytest.mark.parametrize(
+    ("generation", "is_judged", "seconds"),
+    [(2, True, 0.75), (1, True, None), (2, False, None)],
+    ids=["known", "of the struck driver", "not known"],
+)
+def test_a_recovery_ends_with_the_batch_that_a_record_is_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, generation: int, is_judged: bool, seconds: float | None
+) -> None:
+    """All was seen at 1 s, and no driver has told that anything is committed."""
+    tables = Tables(looks=[Look(BATCHES, (2, 2), at_s=26.0)])
+    raw = raw_of(tables.recorded(), 0.5)
+    raw.strikes = [Strike("kill", 0.25, generation=generation)]
+    raw.world.driver.course.told = []
+    monkeypatch.setattr(module, "_expected", lambda *_: tables.expected() if is_judged else None)
+    result = outcome(settings_of(GOOD), Place(tmp_path, tmp_path), raw)
+    assert [each.seconds for each in result.recoveries] == [seconds]
 
 
 def test_where_the_replay_is_of_no_use_the_log_is_judged_by_itself(

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.verify.cluster.placement import GROUPS_TOPIC
+from onceflow.verify.oracle.judging.matching import NOTHING
 from onceflow.verify.recording.tables import READ, STABLE
 from onceflow.verify.result import Happening, Lane
 from onceflow.verify.running.outcome import SILENT_S, first_sights, held_by_the_dead, stood_for, summed, until
@@ -78,5 +79,8 @@ def test_a_record_that_a_reader_got_again_is_seen_once() -> None:
     rows = [(1.0, 0, "a", 0, 5), (2.0, 1, "a", 0, 6), (3.0, 2, "a", 0, 5), (3.0, 2, "a", 1, 5), (3.5, 3, "b", 0, 5)]
     columns = zip(*((*row, None, None, 7) for row in rows), strict=True)
     reads = pa.table([pa.array(each, field.type) for each, field in zip(columns, READ, strict=True)], schema=READ)
-    assert first_sights(reads).tolist() == [1.0, 2.0, 3.0, 3.5]
-    assert first_sights(READ.empty_table()).tolist() == []
+    batches = pa.array([7, 7, 7, 8, NOTHING])
+    found = first_sights(reads.append_column("batch", batches))
+    assert (found.at_s.tolist(), found.batch.tolist()) == ([1.0, 2.0, 3.0, 3.5], [7, 7, 8, NOTHING])
+    nothing = first_sights(READ.empty_table().append_column("batch", pa.array([], pa.int64())))
+    assert (nothing.at_s.tolist(), nothing.batch.tolist()) == ([], [])

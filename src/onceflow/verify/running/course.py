@@ -17,10 +17,18 @@ from onceflow.verify.running.timeline import Timeline
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """When a process began a step that makes something of a batch visible; ``at`` since the epoch."""
+    """When a process began a step that makes something of a batch visible, or told that it is; ``at`` since the epoch."""
 
     generation: int
     batch: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """When a running driver, the ``generation``-th, was killed; ``at`` since the epoch."""
+
+    generation: int
     at: float
 
 
@@ -30,8 +38,9 @@ class Course:
     ``committed_batches`` are those that some life has told to be committed. ``commits`` counts how often one was committed, also
     where batches are numbered anew. ``outputs`` is how many records each of these wrote, where the engine says so
     (``tells_outputs``).
-    ``strikes`` are the times (since the epoch) at which a running driver was killed, ``pauses`` those at which it was stopped
-    (of both also: one of its two processes, for the other one can bring nothing new without it),
+    ``effects`` are the steps that make batches visible, ``told`` what was told to be committed then.
+    ``strikes`` tell which running driver was killed, and when, ``pauses`` the times (since the epoch) at which one was stopped
+    (of both also: one of its two processes, for the other one can bring no batch without it but that which it has sent),
     ``outages`` those at which the last one that lived had ended by itself. ``struck`` is what each driver did that was killed or
     stopped, at that moment. ``failed`` is what those told that ended with an error.
     """
@@ -43,7 +52,8 @@ class Course:
         self.tells_outputs = False
         self.newest = -1  # of the batches that a life has told to be committed; a resume numbers them anew
         self.effects: list[Effect] = []
-        self.strikes: list[float] = []
+        self.told: list[Effect] = []
+        self.strikes: list[Kill] = []
         self.pauses: list[float] = []
         self.outages: list[float] = []
         self.struck: list[UnderWay] = []
@@ -101,8 +111,10 @@ class Course:
         if message.batch in self.committed_batches and not message.written:
             return
         self.committed_batches.add(message.batch)
+        told = Effect(life.generation, message.batch, message.at)
+        self.told.append(told)
         if not self.engine.visible_from:
-            self.effects.append(Effect(life.generation, message.batch, message.at))
+            self.effects.append(told)
         began = self._timeline.seconds(life.first_seen.get(message.batch, message.at))
         ended = self._timeline.seconds(message.at)
         detail = "" if message.written else "was committed before"
@@ -119,14 +131,14 @@ class Course:
         with self._changed:
             if life.ended:
                 return False
-            self.strikes.append(time.time())
+            self.strikes.append(Kill(life.generation, time.time()))
             life.killed = True
             return True
 
-    def note_strike(self, met: UnderWay, at: float) -> None:
-        """A part of a running driver was killed, without which the other one can bring nothing new."""
+    def note_strike(self, met: UnderWay, kill: Kill) -> None:
+        """A part of a running driver was killed, without which the other one can bring no batch but that which it has sent."""
         self.struck.append(met)
-        self.strikes.append(at)
+        self.strikes.append(kill)
 
     def note_its_last_words(self, life: Life) -> None:
         """What it did when it was killed, now that all that it had told is heard."""

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from onceflow.errors import PipelineStuck, VerificationError
 from onceflow.verify.cluster import processes
 from onceflow.verify.engines.lines import Do, Order
+from onceflow.verify.running.course import Kill
 from onceflow.verify.running.encounters import NOTHING, UnderWay
 from onceflow.verify.running.life import Life
 from onceflow.verify.running.supervisor import TAKE_OVER_S, Supervisor
@@ -87,11 +88,11 @@ class DriverProcess(Supervisor):
         """
         life, jvm = self._with_jvm()
         with self._changed:
-            met, at = self.course.doing(life), time.time()
+            met, kill = self.course.doing(life), Kill(life.generation, time.time())
             life.jvm_killed = jvm is not None and processes.send(jvm, signal.SIGKILL)
             if not life.jvm_killed:
                 return None
-            self.course.note_strike(met, at)
+            self.course.note_strike(met, kill)
         return life
 
     def kill_python(self) -> Life | None:

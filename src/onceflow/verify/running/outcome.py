@@ -19,7 +19,8 @@ from onceflow.verify.faults.catalog import kills_of_others
 from onceflow.verify.history import Recorder
 from onceflow.verify.oracle import Expected, expected_output
 from onceflow.verify.oracle.how_far import OnBatch
-from onceflow.verify.oracle.judging import judge
+from onceflow.verify.oracle.judging import Judgement, judge
+from onceflow.verify.oracle.judging.matching import NOTHING
 from onceflow.verify.oracle.judging.positions import judged_looks
 from onceflow.verify.recording import Observed, Recorded, holds
 from onceflow.verify.recording.tables import PROGRESS, READ, SENT, STABLE
@@ -28,6 +29,7 @@ from onceflow.verify.result import Encounter, Happening, Lane, Recovery, RunResu
 from onceflow.verify.running.encounters import met_nothing
 from onceflow.verify.running.explained import explained
 from onceflow.verify.running.interrupted import raise_if_interrupted
+from onceflow.verify.running.new_output import Output, Sights
 from onceflow.verify.running.output_behind import no_output_behind
 from onceflow.verify.running.place import Place
 from onceflow.verify.running.purged import put_back
@@ -73,10 +75,12 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
     world, timeline = raw.world, raw.world.timeline
     happenings = until(timeline.happenings(), raw.seconds)
     failures = list(raw.failures)
-    expected, output_s = _expected(files, raw, failures, on_batch), _output_times(raw)
+    expected = _expected(files, raw, failures, on_batch)
     verdict, notes = _verdict(settings, raw, expected, failures)
-    seen_s, effects = output_s.tolist(), world.driver.course.effects
-    in_vain = no_output_behind(raw.encounters, expected, effects, timeline.began_at, seen_s)
+    seen = _output_sights(raw, verdict)
+    output = Output.of(world.driver.course, timeline.began_at, seen)
+    final = _of_topics(raw.final, world.topics_out)
+    in_vain = no_output_behind(raw.encounters, expected, output.begun, final, raw.stable)
     faults = tuple(fault.name for fault in settings.faults if fault.name not in raw.left_out)
     return RunResult(
         engine=raw.engine.title,
@@ -87,9 +91,9 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
         seconds=raw.seconds,
         verdict=verdict,
         happenings=happenings,
-        recoveries=_recoveries(raw, settings.brokers, seen_s),
+        recoveries=_recoveries(raw, settings.brokers, output),
         encounters=tuple(raw.encounters),
-        series=tuple(_series(raw, output_s)),
+        series=tuple(_series(raw, seen.at_s)),
         counts=_counts(raw, happenings),
         versions=versions(settings),
         failures=tuple(dict.fromkeys(failures)),
@@ -104,11 +108,10 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
     )
 
 
-def _recoveries(raw: Raw, brokers: int, seen_s: Sequence[float]) -> tuple[Recovery, ...]:
+def _recoveries(raw: Raw, brokers: int, output: Output) -> tuple[Recovery, ...]:
     """From the losses of drivers, and from those of others: a driver that goes on without one may be killed meanwhile."""
-    effects, began_at = raw.world.driver.course.effects, raw.world.timeline.began_at
     lost = (raw.strikes, others_lost(raw.encounters, kills_of_others(brokers)))
-    found = [each for strikes in lost for each in recoveries(strikes, effects, began_at, seen_s, raw.encounters)]
+    found = [each for strikes in lost for each in recoveries(strikes, output, raw.encounters)]
     return tuple(sorted(found, key=lambda each: each.at_s))
 
 
@@ -234,15 +237,19 @@ def stood_for(samples: pa.Table, outputs: tuple[str, ...]) -> float | None:
     return max(pc.subtract(found["ended_s"], found["began_s"]).to_pylist(), default=0.0)
 
 
-def _output_times(raw: Raw) -> np.ndarray:
-    return first_sights(_of_topics(raw.seen, raw.world.topics_out))
+def _output_sights(raw: Raw, verdict: Verdict) -> Sights:
+    """When the reader saw each record of the output, and of which batch, as far as it was judged."""
+    known = verdict.seen_batch if isinstance(verdict, Judgement) else np.full(len(raw.seen), NOTHING)
+    named = raw.seen.append_column("batch", pa.array(known, pa.int64()))
+    return first_sights(_of_topics(named, raw.world.topics_out))
 
 
-def first_sights(reads: pa.Table) -> np.ndarray:
+def first_sights(reads: pa.Table) -> Sights:
     """When each record was seen, in order; one that was given again does not count again."""
     places = reads.set_column(reads.schema.get_field_index("topic"), "topic", reads["topic"].cast(pa.string()))
-    first = places.group_by(["topic", "partition", "offset"]).aggregate([("at_s", "min")])
-    return np.sort(first["at_s_min"].to_numpy())
+    first = places.group_by(["topic", "partition", "offset"]).aggregate([("at_s", "min"), ("batch", "min")])
+    in_order = first.sort_by("at_s_min")
+    return Sights(in_order["at_s_min"].to_numpy(), in_order["batch_min"].to_numpy())
 
 
 def _series(raw: Raw, output_s: np.ndarray) -> list[Series]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.verify.result import Encounter, Lost, Recovery
-from onceflow.verify.running.course import Effect
+from onceflow.verify.running.new_output import NOBODY, Output
 
 _LOOKED_WITHIN_S = 3.0
 _ON_THE_WIRE_S = 1.0
@@ -21,27 +20,22 @@ _ON_THE_WIRE_S = 1.0
 class Strike:
     """A signal to a running driver, of which it died (SIGKILL) or stopped (SIGSTOP), or its end by itself: only another one
     brings new output. Or a SIGKILL to another process, without which the same driver goes on.
+
+    ``generation`` is that of the driver that was struck; it may still commit what it has sent, if its Python lives.
     """
 
     fault: str
     at_s: float
     kills: bool = True
     lost: Lost = Lost.DRIVER
+    generation: int = NOBODY
 
 
-def recoveries(
-    strikes: Sequence[Strike],
-    effects: Sequence[Effect],
-    began_at: float,
-    seen_s: Sequence[float],
-    encounters: Sequence[Encounter] = (),
-) -> list[Recovery]:
+def recoveries(strikes: Sequence[Strike], output: Output, encounters: Sequence[Encounter] = ()) -> list[Recovery]:
     """For each kill that ended the output: until the first record of a batch that was not yet committed then, as a
-    read_committed reader saw it.
+    read_committed reader saw it (``Output.new_since``).
 
-    ``seen_s`` are the times at which the reader got output, in order. A record belongs to a new batch if it was seen after the
-    first process that came then had begun to commit a batch of its own: until then only older batches can become visible. A
-    driver that is struck again while it recovers counts from the first kill, for that is since when there was no output.
+    A driver that is struck again while it recovers counts from the first kill, for that is since when there was no output.
     ``encounters`` are all faults in the order of time: a recovery says which others than its own had a hand in it, and names its
     own where that strikes twice::
 
@@ -49,12 +43,11 @@ def recoveries(
                          the standby wakes, and fences the successor, which ends: with two standbys none is left that is warm
     """
     found = []
-    commits = sorted((effect.at - began_at, effect.batch) for effect in effects)
     over_s = -math.inf
     for strike in strikes:
         if not strike.kills or strike.at_s < over_s:
             continue
-        visible_s = _new_output(commits, seen_s, strike)
+        visible_s = output.new_since(strike.at_s, strike.generation)
         seconds = None if visible_s is None else visible_s - strike.at_s
         over_s = math.inf if visible_s is None else visible_s
         before_s = _began(encounters, strike)
@@ -66,7 +59,7 @@ def recoveries(
             and (strike.at_s < each.at_s < over_s or (each.kills and before_s <= each.at_s < strike.at_s))
         )
         others = (*_others(encounters, strike.at_s, visible_s), *again)
-        last_s, then_s = _from_the_last_kill(strikes, commits, seen_s, strike)
+        last_s, then_s = _from_the_last_kill(strikes, output, strike)
         found.append(Recovery(strike.fault, strike.at_s, seconds, others, last_s - strike.at_s, then_s, strike.lost))
     return found
 
@@ -81,9 +74,7 @@ def _began(encounters: Sequence[Encounter], strike: Strike) -> float:
     return max((each.at_s for each in encounters if each.at_s <= strike.at_s), default=strike.at_s)
 
 
-def _from_the_last_kill(
-    strikes: Sequence[Strike], commits: Sequence[tuple[float, int]], seen_s: Sequence[float], first: Strike
-) -> tuple[float, float | None]:
+def _from_the_last_kill(strikes: Sequence[Strike], output: Output, first: Strike) -> tuple[float, float | None]:
     """When the last one came, and for how long there was no new output from then on; None if there was no other than the first.
 
     A driver that ends by itself does not count as killed again: that is its own doing. And a kill has its own time, though the
@@ -95,18 +86,13 @@ def _from_the_last_kill(
     kills = [each for each in strikes if each.kills and each.lost is not Lost.ENDED]
     last = first
     while True:
-        visible_s = _new_output(commits, seen_s, last)
+        visible_s = output.new_since(last.at_s, last.generation)
         until_s = math.inf if visible_s is None else visible_s
         later = [each for each in kills if last.at_s < each.at_s < until_s]
         if not later:
             break
         last = max(later, key=lambda each: each.at_s)
     return last.at_s, None if visible_s is None or last is first else visible_s - last.at_s
-
-
-def _new_output(commits: Sequence[tuple[float, int]], seen_s: Sequence[float], strike: Strike) -> float | None:
-    commit_s = _new_commit(commits, strike)
-    return None if commit_s is None else _first_at(seen_s, commit_s)
 
 
 def _others(encounters: Sequence[Encounter], at_s: float, until_s: float | None) -> tuple[str, ...]:
@@ -117,21 +103,6 @@ def _others(encounters: Sequence[Encounter], at_s: float, until_s: float | None)
         first -= 1
     after = [each for each in encounters[own + 1 :] if until_s is None or each.at_s < until_s]
     return tuple(each.fault for each in [*encounters[max(first, 0) : max(own, 0)], *after])
-
-
-def _new_commit(commits: Sequence[tuple[float, int]], strike: Strike) -> float | None:
-    """When a batch began to be committed that no process had begun to commit before the strike.
-
-    A batch whose commit had begun may have been committed then, however its process ended. Only the newest can be in doubt; and
-    where a checkpoint was lost and resumed, numbers begin at 0 again.
-    """
-    before = [batch for at_s, batch in commits if at_s <= strike.at_s][-1:]
-    return next((at_s for at_s, batch in commits if at_s > strike.at_s and [batch] != before), None)
-
-
-def _first_at(times: Sequence[float], since_s: float) -> float | None:
-    place = bisect.bisect_left(times, since_s)
-    return times[place] if place < len(times) else None
 
 
 def longest_hold(samples: pa.Table, strikes: Sequence[Strike]) -> float | None:

@@ -315,7 +315,8 @@ def _inject(world: PrivateWorld, raw: Raw, turn: Turn) -> None:
             bar.detail += f". {encounter.text}"
     finally:
         began_at = world.timeline.began_at
-        raw.strikes += [Strike(name, at - began_at) for at in course.strikes[kills:]]
+        killed = course.strikes[kills:]
+        raw.strikes += [Strike(name, each.at - began_at, generation=each.generation) for each in killed]
         raw.strikes += [Strike(name, at - began_at, kills=False) for at in course.pauses[pauses:]]
 
 
@@ -340,7 +341,8 @@ def _encounter(world: PrivateWorld, raw: Raw, turn: Turn) -> Encounter:
         batches=commits - raw.commits,
     )  # fmt: skip
     raw.commits = commits
-    strikes = [world.timeline.seconds(at) for at in (*course.strikes[kills:], *course.pauses[pauses:])]
+    killed_at = [each.at for each in course.strikes[kills:]]
+    strikes = [world.timeline.seconds(at) for at in (*killed_at, *course.pauses[pauses:])]
     at_s = min(strikes, default=world.said.at_s)
     raw.encounters.append(replace(coming.encounter(turn.fault.name, at_s), in_row=turn.in_row))
     world.note(raw.encounters[-1].text)

@@ -41,8 +41,10 @@ NO_OUTPUT = (
 )
 
 
-def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table, list[str]]:
-    """The history (``docs/history-format.md``), and why parts of it cannot be judged."""
+def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table, list[str], Ints]:
+    """The history (``docs/history-format.md``), why parts of it cannot be judged, and the batch of each record of
+    ``recorded.seen`` (``Sightings.batch``).
+    """
     unknown = "" if expected is None else unknown_batches(recorded, expected)
     if expected is not None:
         refused = expected.refused or unknown
@@ -81,7 +83,7 @@ def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table,
         known = add_commits(book, recorded, expected, batches, lanes)
         add_looks(book, recorded, expected, known, lanes)
     add_last_look(book, recorded, known, lanes, OBSERVER)
-    return book.table(), reasons
+    return book.table(), reasons, seen.batch
 
 
 def _add_sent(book: Book, sent: pa.Table, lanes: Lanes) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.verify.checker import Verdict, check_history
+from onceflow.verify.history.coding import Ints
 from onceflow.verify.oracle.expected import Expected
 from onceflow.verify.oracle.judging.history import history_of
 from onceflow.verify.recording.recorded import Recorded
@@ -32,10 +34,14 @@ _NO_ORDER = "a shuffle may change it, or several tasks read a partition (minPart
 
 @dataclass(frozen=True, slots=True)
 class Judgement(Verdict):
-    """The verdict on a run, the reasons for which the run, or a part of it, proves nothing, and what it does not look at."""
+    """The verdict on a run, the reasons for which the run, or a part of it, proves nothing, and what it does not look at.
+
+    ``seen_batch`` is the batch of each record that the concurrent reader saw (``Sightings.batch``).
+    """
 
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    seen_batch: Ints = field(default_factory=lambda: np.empty(0, np.int64), compare=False)
 
 
 def judge(recorded: Recorded, expected: Expected | None) -> Judgement:
@@ -44,14 +50,14 @@ def judge(recorded: Recorded, expected: Expected | None) -> Judgement:
     Batches are committed as far as the progress in ``recorded.observed`` says; for an engine without one (Spark's own sink)
     they are committed if Spark's commit log has them, and else when any of their output is visible.
     """
-    history, reasons = history_of(recorded, expected)
+    history, reasons, seen_batch = history_of(recorded, expected)
     verdict = check_history(history, where="the run's history")
     notes = () if expected is None else tuple(_notes(recorded, expected))
     counts = verdict.counts
     cannot_come = _CANNOT_COME | (_OF_EFFECTS if recorded.effects is None else frozenset())
     checks = tuple(each for each in verdict.checks if each.anomaly not in cannot_come or counts[each.anomaly])
     return Judgement(
-        verdict.history, verdict.findings, checks, tuple(reasons), notes,
+        verdict.history, verdict.findings, checks, tuple(reasons), notes, seen_batch,
         unproved=verdict.unproved, not_judged=verdict.not_judged,
     )  # fmt: skip
 

@@ -25,12 +25,17 @@ _TOPIC_WIDE = 1 << 40  # added to the number of a topic where the partition of a
 
 @dataclass(frozen=True, slots=True)
 class Sightings:
-    """Records of one table of reads, in its order; ``value`` as in the history."""
+    """Records of one table of reads, in its order; ``value`` as in the history.
+
+    ``batch`` is the number of the batch that has written it; NOTHING where that is not known: of what is no output, or not
+    expected, where batch ends are not known, and where a record of another batch may be the one that was seen.
+    """
 
     op: Ints
     lane: Ints
     offset: Ints
     value: pa.Array
+    batch: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +64,21 @@ def sightings(recorded: Recorded, expected: Expected | None, lanes: Lanes) -> tu
     none = np.empty(0, np.int64)
     wrote = Wrote(pa.array([], pa.string()), none, none, none, none.astype(bool))
     outputs = reads.filter(pa.array(is_output))
+    batch = np.full(len(reads), NOTHING)
     if expected is None or expected.refused:
         named = _unjudged(outputs)
     else:
-        named, wrote = _named(outputs, lane[is_output], expected, recorded, lanes)
+        named, batch[is_output], wrote = _named(outputs, lane[is_output], expected, recorded, lanes)
     value = pc.replace_with_mask(value, pa.array(is_output), named)
     op, first = plain_numbers(reads["op"]), len(recorded.final)
-    final = Sightings(op[:first], lane[:first], offset[:first], value[:first])
-    return final, Sightings(op[first:], lane[first:], offset[first:], value[first:]), wrote
+    final = Sightings(op[:first], lane[:first], offset[:first], value[:first], batch[:first])
+    return final, Sightings(op[first:], lane[first:], offset[first:], value[first:], batch[first:]), wrote
 
 
-def _named(reads: pa.Table, lane: Ints, expected: Expected, recorded: Recorded, lanes: Lanes) -> tuple[pa.Array, Wrote]:
-    """The values of reads of output topics."""
+def _named(
+    reads: pa.Table, lane: Ints, expected: Expected, recorded: Recorded, lanes: Lanes
+) -> tuple[pa.Array, Ints, Wrote]:
+    """The values and the batches of reads of output topics."""
     offset, content = plain_numbers(reads["offset"]), _plain(reads["content"])
     order = np.lexsort((content, offset, lane))
     new = np.ones(len(order), bool)
@@ -85,11 +93,13 @@ def _named(reads: pa.Table, lane: Ints, expected: Expected, recorded: Recorded, 
     names = expected_values(expected)
     digests = pc.binary_join_element_wise("unexpected", _hexadecimal(reads["content"]), ":")
     values = pc.coalesce(names.take(_or_null(matching.wanted[inverse])), digests.combine_chunks())
+    known = np.where(matching.guessed | expected.whole, NOTHING, batch)
     found = matching.found_by(len(names))
     where = np.append(lane[each], NOTHING)[found]
     there = np.append(offset[each], NOTHING)[found]
     own = lanes.of(_placed(expected.records))
-    return values, Wrote(names, own, np.where(found == NOTHING, own, where), there, matching.guessed)
+    wrote = Wrote(names, own, np.where(found == NOTHING, own, where), there, matching.guessed)
+    return values, np.append(known, NOTHING)[matching.wanted[inverse]], wrote
 
 
 def _unjudged(reads: pa.Table) -> pa.Array:
