@@ -56,7 +56,7 @@ READ_A_CLOCK = {
     "verify/running/course.py": "when a driver was struck, and when the last one ended, for the report",
     "verify/running/driver.py": "when a JVM was struck, for the report",
     "verify/running/supervisor.py": "when a driver took a step that it was held at, for the report",
-    "verify/running/timeline.py": "the report's time",
+    "verify/running/timeline.py": "the report's time, and whether the clock was set meanwhile",
 }
 """All of the code that reads a wall clock, and what for. PostgreSQL and Redis read their server's for leases and kept ids."""
 

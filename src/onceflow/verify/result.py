@@ -140,7 +140,8 @@ class RunResult:
     lso_held_s: float | None = None  # the longest time for which a dead instance held the last stable offset
     lso_stood_s: float | None = None  # the longest for which one of the output stood still, whatever held it
     command: str = ""  # what runs it again
-    notes: tuple[str, ...] = ()  # what of the output was not looked at
+    notes: tuple[str, ...] = ()  # what of the output was not looked at, and what of the rest is in doubt
+    doubted_times: str = ""  # why the times that were measured may be wrong; empty where they are not
 
     @property
     def good(self) -> bool:

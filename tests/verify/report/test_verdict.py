@@ -161,6 +161,7 @@ def test_what_no_kill_of_the_driver_has_brought_about_has_goals_of_its_own(lost:
 
 SLOW = replace(GOOD, recoveries=(Recovery("kill", 1.0, 4.0), Recovery("kill", 50.0, 20.0)), lso_held_s=2.0)
 HOLDS = replace(GOOD, lso_held_s=10.1)
+OF_OTHER = Recovery("kill-executor", 1.0, 4.0, lost=Lost.OTHER)  # nobody is dead that held the last stable offset
 
 
 @pytest.mark.parametrize(
@@ -170,6 +171,10 @@ HOLDS = replace(GOOD, lso_held_s=10.1)
         ([SLOW], 0, 3),
         ([HOLDS], 0, 3),
         ([replace(SLOW, recoveries=())], 0, 2),
+        ([replace(GOOD, lso_held_s=None)], 0, 2),
+        ([replace(GOOD, recoveries=(OF_OTHER,), lso_held_s=None)], 0, 0),
+        ([replace(GOOD, doubted_times="the clock was set")], 0, 2),
+        ([replace(SLOW, doubted_times="the clock was set")], 0, 2),
         ([GOOD, replace(control(), recoveries=SLOW.recoveries)], 0, 0),
         ([SLOW, BROKEN], 2, 2),
         ([SLOW, BAD], 1, 1),
@@ -178,13 +183,23 @@ HOLDS = replace(GOOD, lso_held_s=10.1)
 def test_who_asks_for_the_goals_has_a_missed_one_fail(
     results: list[RunResult], told_alone: int, status: int, tmp_path: Path
 ) -> None:
-    """Behind a violation and a run that proves nothing; where nothing was lost there is nothing that could have met them."""
+    """Behind a violation and a run that proves nothing; where nothing was lost there is nothing that could have met them. Nor is
+    there where nobody saw for how long, or where the clock was set.
+    """
     held = [replace(each, held_to_goals=True) for each in results]
     assert (exit_status(results), exit_status(held)) == (told_alone, status)
     root = ET.fromstring(as_junit(held, "title"))
     assert (root.attrib["failures"] != "0" or root.attrib["errors"] != "0") == (status != 0)
     write_report(held, tmp_path)
     assert json.loads((tmp_path / "report.json").read_text())["exit_status"] == status
+
+
+def test_what_of_the_goals_was_not_measured_is_named() -> None:
+    unknown = replace(GOOD, held_to_goals=True, lso_held_s=None, doubted_times="the clock was set")
+    assert reasons(unknown) == (
+        "it is held to the goals of recovery, and the clock was set",
+        "it is held to the goals of recovery, and nobody saw for how long a dead driver held the last stable offset",
+    )
 
 
 def test_a_goal_that_fails_the_verification_is_named_with_its_time() -> None:

@@ -114,6 +114,19 @@ def test_a_good_run_is_not_good_where_no_output_followed(
     assert standing(result) is found
 
 
+def test_a_clock_that_was_set_is_told_and_decides_nothing_without_the_goals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = Tables(looks=[Look(BATCHES, (2, 2), at_s=26.0)])
+    monkeypatch.setattr(module, "_expected", lambda *_: tables.expected())
+    raw = raw_of(tables.recorded(), 30.0)
+    raw.clock_moved_s = -2.0
+    result = outcome(settings_of(GOOD), Place(tmp_path, tmp_path), raw)
+    assert result.doubted_times.startswith("the clock of this machine was set back by 2.0 s")
+    assert result.doubted_times in result.notes
+    assert standing(result) is Standing.GOOD
+
+
 @pytest.mark.parametrize(
     ("fault", "brokers"), [("kill-executor", 1), ("kill-broker", 3), ("kill-broker", 1), ("cut", 3)]
 )

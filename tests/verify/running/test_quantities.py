@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from onceflow.verify.cluster.placement import GROUPS_TOPIC
 from onceflow.verify.oracle.judging.matching import NOTHING
 from onceflow.verify.recording.tables import READ, STABLE
 from onceflow.verify.result import Happening, Lane
-from onceflow.verify.running.outcome import SILENT_S, first_sights, held_by_the_dead, stood_for, summed, until
+from onceflow.verify.running.outcome import (
+    SILENT_S,
+    doubted_times,
+    first_sights,
+    held_by_the_dead,
+    stood_for,
+    summed,
+    until,
+)
 from onceflow.verify.running.recovery import Strike
+from onceflow.verify.running.timeline import Timeline
 
 
 def sums(*samples: tuple[float, int]) -> list[tuple[float, float]]:
@@ -37,6 +49,21 @@ def test_silence_is_a_gap() -> None:
     at, value = summed(at_s, pa.chunked_array([pa.array([1, 2, 3])]))
     assert at.tolist() == [1.0, 1.0 + SILENT_S, (1.0 + SILENT_S + 10.0) / 2, 10.0]
     assert np.isnan(value).tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("moved_s", "told"), [(0.4, ""), (-0.4, ""), (3.21, "ahead by 3.2 s"), (-3600.0, "back by 3600.0 s")]
+)
+def test_a_clock_that_was_set_puts_the_times_in_doubt(
+    monkeypatch: pytest.MonkeyPatch, moved_s: float, told: str
+) -> None:
+    """Engines are other processes, with which the run shares the wall clock alone."""
+    timeline, true = Timeline(), time.time
+    monkeypatch.setattr(time, "time", lambda: true() + moved_s)
+    assert timeline.clock_moved_s == pytest.approx(moved_s, abs=0.05)
+    found = doubted_times(timeline.clock_moved_s)
+    assert told in found
+    assert bool(found) == bool(told)
 
 
 def test_what_lives_on_while_the_run_is_judged_ends_with_the_run() -> None:

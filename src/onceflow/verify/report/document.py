@@ -22,7 +22,7 @@ Version 1. Times of a run are seconds since its beginning; a number that is not 
 ``held_to_goals``   whether a goal that is missed fails the verification; absent in earlier reports
 ``began_at``        seconds since the epoch; ``seconds``: how long it took
 ``failures``        why the run proves nothing; empty when it does. "violated" it may be all the same, by what is certain
-``notes``           what of the output was not looked at
+``notes``           what of the output was not looked at, and why the times that were measured may be wrong
 ``not_judged``      of which parts of the history it proves nothing that nothing was found; absent in earlier reports
 ``history_rows``    how long its history is
 ``checks``          list of ``anomaly``, ``meaning``, ``judged``, ``found``

@@ -10,7 +10,7 @@ from enum import IntEnum, StrEnum
 from onceflow.verify.report.goals import Goal, are_binding, goals
 from onceflow.verify.report.meetings import told
 from onceflow.verify.report.text import counted, cut, listed
-from onceflow.verify.result import RunResult
+from onceflow.verify.result import Lost, RunResult
 
 
 class ExitStatus(IntEnum):
@@ -47,10 +47,15 @@ def _doubts(result: RunResult) -> tuple[str, ...]:
 
 
 def _unmeasured(result: RunResult) -> tuple[str, ...]:
-    """Goals that count are not met by a run in which nothing was lost."""
-    if not result.held_to_goals or result.recoveries:
+    """Goals that count are not met by a run in which nothing was lost, nor by one of which their times are not known."""
+    if not result.held_to_goals:
         return ()
-    return ("it is held to the goals of recovery, and there was none to be measured: no driver was lost",)
+    if not result.recoveries:
+        return ("it is held to the goals of recovery, and there was none to be measured: no driver was lost",)
+    found = [result.doubted_times] if result.doubted_times else []
+    if result.lso_held_s is None and any(each.lost is not Lost.OTHER for each in result.recoveries):
+        found.append("nobody saw for how long a dead driver held the last stable offset")
+    return tuple(f"it is held to the goals of recovery, and {each}" for each in found)
 
 
 CERTAIN = frozenset(

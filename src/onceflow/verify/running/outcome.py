@@ -41,6 +41,7 @@ from onceflow.verify.running.world import PrivateWorld
 SILENT_S = (
     2.5  # samples come every quarter of a second; beside a broker that does not answer, every two seconds at best
 )
+_CLOCK_MOVED_S = 0.5  # more than both looks at the clocks may err by
 
 
 @dataclass(slots=True)
@@ -50,6 +51,7 @@ class Raw:
     engine: Engine
     world: PrivateWorld
     seconds: float = 0.0
+    clock_moved_s: float = 0.0  # see ``Timeline.clock_moved_s``
     injected: int = 0
     left_out: list[str] = field(default_factory=list)  # faults of the mix that this plan or engine cannot suffer
     encounters: list[Encounter] = field(default_factory=list)
@@ -80,6 +82,7 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
     seen = _output_sights(raw, verdict)
     output = Output.of(world.driver.course, timeline.began_at, seen)
     final = _of_topics(raw.final, world.topics_out)
+    doubted = doubted_times(raw.clock_moved_s)
     in_vain = no_output_behind(raw.encounters, expected, output.begun, final, raw.stable)
     faults = tuple(fault.name for fault in settings.faults if fault.name not in raw.left_out)
     return RunResult(
@@ -99,12 +102,24 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
         failures=tuple(dict.fromkeys(failures)),
         is_stuck=raw.is_stuck,
         weaknesses=(*raw.weaknesses, *unseen_progress(raw, expected), *([in_vain] if in_vain else [])),
-        notes=(*notes, *met_nothing(faults, raw.encounters)),
+        notes=(*notes, *met_nothing(faults, raw.encounters), *([doubted] if doubted else [])),
+        doubted_times=doubted,
         judged=raw.engine.judged,
         held_to_goals=settings.held_to_goals,
         lso_held_s=held_by_the_dead(raw.stable, world.topics_out, raw.strikes),
         lso_stood_s=stood_for(raw.stable, world.topics_out),
         command=settings.command,
+    )
+
+
+def doubted_times(clock_moved_s: float) -> str:
+    """Why the times of a run may be wrong, all of which are of the wall clock; empty where it was not set meanwhile."""
+    if abs(clock_moved_s) <= _CLOCK_MOVED_S:
+        return ""
+    way = "ahead" if clock_moved_s > 0 else "back"
+    return (
+        f"the clock of this machine was set {way} by {abs(clock_moved_s):.1f} s while the run went on, or the machine slept: "
+        "recoveries, holds, and what came behind which fault may be wrong by so much"
     )
 
 

@@ -247,7 +247,7 @@ def _work(settings: Settings, files: Place, world: PrivateWorld, raw: Raw, progr
         raw.strikes = sorted([*raw.strikes, *_outages(world, raw)], key=lambda strike: strike.at_s)
         raw.sent, raw.committed = _stopped(writer, raw), watch.committed
         raw.stable, raw.progress = _stopped(stable, raw), _stopped(committed, raw)
-        raw.seconds = clock()
+        raw.seconds, raw.clock_moved_s = clock(), world.timeline.clock_moved_s
         _look(world, raw, reader)
 
 

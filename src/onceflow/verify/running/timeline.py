@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from onceflow.verify.result import Happening, Lane
 
+_LOOKS_AT_CLOCKS = 5
+
 
 @dataclass(slots=True)
 class Open:
@@ -26,6 +28,7 @@ class Timeline:
 
     def __init__(self, told: Callable[[str], None] = lambda text: None) -> None:
         self.began_at = time.time()
+        self._ahead_s = _clock_ahead_s()
         self._told = told
         self._lock = threading.Lock()
         self._happened: list[Happening] = []
@@ -37,6 +40,11 @@ class Timeline:
         The wall clock, because engines are other processes that share no other.
         """
         return (time.time() if at is None else at) - self.began_at
+
+    @property
+    def clock_moved_s(self) -> float:
+        """By how much the clock has gone ahead (below 0: back) of what has passed since the beginning, in seconds."""
+        return _clock_ahead_s() - self._ahead_s
 
     def note(self, text: str) -> None:
         """Something the reader should know."""
@@ -86,3 +94,8 @@ class Timeline:
 
 def _closed(opened: Open, now: float) -> Happening:
     return Happening(opened.lane, opened.name, opened.began_s, now, opened.detail)
+
+
+def _clock_ahead_s() -> float:
+    """How far the wall clock is ahead of one that nobody sets. Who waits between both looks finds it less far."""
+    return max(time.time() - time.monotonic() for _ in range(_LOOKS_AT_CLOCKS))
