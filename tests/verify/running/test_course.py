@@ -84,7 +84,9 @@ def test_a_batch_whose_driver_is_killed_before_its_commit_was_not_committed(tmp_
         sights = Sights(np.array([at for at, _ in seen]), np.array([number for _, number in seen]))
         strikes = [Strike("kill", kill.at, generation=kill.generation)]
         (recovery,) = recoveries(strikes, Output.of(driver.course, 0.0, sights))
+        first_steps = dict(driver.course.first_steps)
     assert (kill.generation, effect.generation) == (1, 2)
+    assert first_steps[1] < kill.at < first_steps[2] <= effect.at
     assert recovery.seconds == effect.at - kill.at
 
 

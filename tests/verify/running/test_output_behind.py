@@ -90,7 +90,9 @@ def raw_of(recorded: Recorded, committed_s: float) -> Raw:
     """A run of these tables, whose newest batch was committed then."""
     timeline = Timeline()
     newest = Effect(1, BATCHES - 1, timeline.began_at + committed_s)
-    course = SimpleNamespace(effects=[newest], told=[newest], committed_batches=range(BATCHES), steps_told={"ABORT": 0})
+    course = SimpleNamespace(
+        effects=[newest], told=[newest], first_steps={}, committed_batches=range(BATCHES), steps_told={"ABORT": 0}
+    )
     driver = SimpleNamespace(course=course, generation=1)
     plan = SimpleNamespace(name=recorded.pipeline)
     world: Any = SimpleNamespace(

@@ -87,8 +87,15 @@ def test_the_dead_hold_what_they_write_to_and_where_their_positions_are() -> Non
         (GROUPS_TOPIC, 10.1, 7, 9), (GROUPS_TOPIC, 22.5, 10, 10), (GROUPS_TOPIC, 90.0, 10, 10),
     )  # fmt: skip
     strikes = [Strike("kill", 10.0)]
-    assert held_by_the_dead(samples, ("out",), strikes) == 12.5
-    assert held_by_the_dead(samples, ("out", "in"), strikes) == 80.0
+    assert held_by_the_dead(samples, ("out",), strikes, {}) == 12.5
+    assert held_by_the_dead(samples, ("out", "in"), strikes, {}) == 80.0
+
+
+def test_what_is_left_of_a_killed_driver_holds_until_another_one_acts() -> None:
+    samples = stable(("out", 10.1, 3, 3), ("out", 15.0, 3, 8), ("out", 15.3, 3, 8), ("out", 22.5, 9, 9))
+    strikes = [Strike("kill", 10.0, generation=1)]
+    assert held_by_the_dead(samples, ("out",), strikes, {1: 2.0, 2: 22.0}) == 12.5
+    assert held_by_the_dead(samples, ("out",), strikes, {1: 2.0, 2: 14.0}) == 0.0
 
 
 def test_what_stands_still_counts_whoever_holds_it() -> None:

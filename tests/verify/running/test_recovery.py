@@ -278,3 +278,38 @@ def test_a_hold_that_begins_a_moment_after_the_kill_is_counted() -> None:
     """A Produce of the dead driver was on the wire still."""
     table = samples(("a", 0, 10.1, 5, 5), ("a", 0, 10.4, 5, 9), ("a", 0, 60.0, 9, 9))
     assert longest_hold(table, [Strike("kill", 10.0)]) == 50.0
+
+
+def test_what_opens_before_another_driver_acts_is_of_the_dead() -> None:
+    """Executors that have not missed their driver yet run its next tasks, each with a partition of its own."""
+    killed = [Strike("kill", 10.0, generation=1)]
+    table = samples(
+        ("a", 0, 10.1, 5, 5), ("a", 0, 12.5, 5, 9), ("a", 0, 12.75, 5, 9), ("a", 0, 32.0, 10, 10),
+        ("a", 0, 32.25, 10, 12), ("a", 0, 90.0, 13, 13),
+    )  # fmt: skip
+    assert longest_hold(table, killed, {1: 2.0, 2: 31.0, 3: 60.0}) == 22.0
+    assert longest_hold(table, killed, {1: 2.0}) == 0.0, "who opened it is not known"
+    assert longest_hold(table, [Strike("kill", 10.0)], {1: 2.0, 2: 31.0}) == 0.0
+    assert longest_hold(table, killed, {2: 31.0}) == 0.0, "it had not acted: another one still may"
+    paused = [Strike("pause", 10.0, kills=False, generation=1)]
+    assert longest_hold(table, paused, {1: 2.0, 2: 31.0}) == 0.0, "it may have gone on itself"
+
+
+def test_what_may_have_opened_as_another_driver_acted_is_not_of_the_dead() -> None:
+    """The end is asked for behind the stable offset: the next driver's claim may stand between both."""
+    killed = [Strike("kill", 10.0, generation=1)]
+    table = samples(("a", 0, 10.1, 5, 5), ("a", 0, 30.9, 5, 6), ("a", 0, 31.3, 7, 7), answers_take_s=0.05)
+    assert longest_hold(table, killed, {1: 2.0, 2: 31.0}) == 0.0
+
+
+def test_of_two_holds_of_the_dead_the_one_that_ends_later_counts() -> None:
+    killed = [Strike("kill", 10.0, generation=1)]
+    table = samples(
+        ("a", 0, 10.1, 5, 9),
+        ("a", 0, 10.4, 9, 9),
+        ("a", 0, 12.5, 9, 12),
+        ("a", 0, 12.75, 9, 12),
+        ("a", 0, 32.0, 13, 13),
+    )
+    assert longest_hold(table, killed, {1: 2.0, 2: 31.0}) == 22.0
+    assert longest_hold(table, killed, {1: 2.0, 2: 12.0}) == pytest.approx(0.4)

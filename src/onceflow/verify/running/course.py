@@ -38,7 +38,8 @@ class Course:
     ``committed_batches`` are those that some life has told to be committed. ``commits`` counts how often one was committed, also
     where batches are numbered anew. ``outputs`` is how many records each of these wrote, where the engine says so
     (``tells_outputs``).
-    ``effects`` are the steps that make batches visible, ``told`` what was told to be committed then.
+    ``effects`` are the steps that make batches visible, ``told`` what was told to be committed then. ``first_steps`` is when each
+    driver, by its generation, told its first step (since the epoch).
     ``strikes`` tell which running driver was killed, and when, ``pauses`` the times (since the epoch) at which one was stopped
     (of both also: one of its two processes, for the other one can bring no batch without it but that which it has sent),
     ``outages`` those at which the last one that lived had ended by itself. ``struck`` is what each driver did that was killed or
@@ -53,6 +54,7 @@ class Course:
         self.newest = -1  # of the batches that a life has told to be committed; a resume numbers them anew
         self.effects: list[Effect] = []
         self.told: list[Effect] = []
+        self.first_steps: dict[int, float] = {}
         self.strikes: list[Kill] = []
         self.pauses: list[float] = []
         self.outages: list[float] = []
@@ -84,6 +86,7 @@ class Course:
     def note_step(self, life: Life, message: Message) -> None:
         """It begins a step, or waits right before it."""
         life.first_seen.setdefault(message.batch, message.at)
+        self.first_steps.setdefault(life.generation, message.at)
         self._steps_told[message.step] += 1
         if message.told is Told.HELD:
             life.held = message

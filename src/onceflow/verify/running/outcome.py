@@ -106,10 +106,18 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
         doubted_times=doubted,
         judged=raw.engine.judged,
         held_to_goals=settings.held_to_goals,
-        lso_held_s=held_by_the_dead(raw.stable, world.topics_out, raw.strikes),
+        lso_held_s=held_by_the_dead(raw.stable, world.topics_out, raw.strikes, _first_steps(raw)),
         lso_stood_s=stood_for(raw.stable, world.topics_out),
         command=settings.command,
     )
+
+
+def _first_steps(raw: Raw) -> Mapping[int, float]:
+    """When each driver began to act, as ours tell before they do: any other engine need not tell what it does at its start."""
+    if not raw.engine.is_ours:
+        return {}
+    timeline, course = raw.world.timeline, raw.world.driver.course
+    return {generation: timeline.seconds(at) for generation, at in course.first_steps.items()}
 
 
 def doubted_times(clock_moved_s: float) -> str:
@@ -229,7 +237,9 @@ def _of_topics(table: pa.Table, topics: tuple[str, ...]) -> pa.Table:
     return table.filter(pc.is_in(table["topic"].cast(pa.string()), pa.array(topics, pa.string())))
 
 
-def held_by_the_dead(samples: pa.Table, outputs: tuple[str, ...], strikes: Sequence[Strike]) -> float | None:
+def held_by_the_dead(
+    samples: pa.Table, outputs: tuple[str, ...], strikes: Sequence[Strike], first_steps: Mapping[int, float]
+) -> float | None:
     """The longest hold of what a driver writes to: the output, and the partition that keeps its group::
 
         driver 1    has written, and is killed between STORE and COMMIT
@@ -237,7 +247,7 @@ def held_by_the_dead(samples: pa.Table, outputs: tuple[str, ...], strikes: Seque
 
     Not of the input: transactions that are open there are those of writers that live.
     """
-    return longest_hold(_of_topics(samples, (*outputs, GROUPS_TOPIC)), strikes)
+    return longest_hold(_of_topics(samples, (*outputs, GROUPS_TOPIC)), strikes, first_steps)
 
 
 def stood_for(samples: pa.Table, outputs: tuple[str, ...]) -> float | None:

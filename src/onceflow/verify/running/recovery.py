@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -105,20 +106,22 @@ def _others(encounters: Sequence[Encounter], at_s: float, until_s: float | None)
     return tuple(each.fault for each in [*encounters[max(first, 0) : max(own, 0)], *after])
 
 
-def longest_hold(samples: pa.Table, strikes: Sequence[Strike]) -> float | None:
+def longest_hold(
+    samples: pa.Table, strikes: Sequence[Strike], first_steps: Mapping[int, float] = MappingProxyType({})
+) -> float | None:
     """The longest time after a strike for which a partition's last stable offset stood below the end of its log.
 
-    ``samples`` have the columns topic, partition, at_s, stable, end, answered_s. None: nothing was struck, or it is not known,
-    since nobody looked afterwards. Two samples more than it was at most, since it is seen only when looked at; where nobody
-    looked, or was answered, for a while behind the strike, that while may have been a hold, and counts. But not of a partition
-    that was added after the strike.
+    ``samples`` have the columns topic, partition, at_s, stable, end, answered_s; ``first_steps`` tell by generation when each
+    driver began to act. None: nothing was struck, or it is not known, since nobody looked afterwards. Two samples more than it
+    was at most, since it is seen only when looked at; where nobody looked, or was answered, for a while behind the strike, that
+    while may have been a hold, and counts. But not of a partition that was added after the strike.
     """
     if not strikes:
         return None
     lanes = _lanes(samples)
     first_look = min((at_s[0] for at_s, *_ in lanes), default=0.0)
     found = [
-        _held_s(at_s, answered_s, stable < end, strike.at_s)
+        _held_s(at_s, answered_s, stable < end, strike.at_s, _followed_s(strike, first_steps))
         for at_s, answered_s, stable, end in lanes
         for strike in strikes
         # One that was added may have been there for so long before it was known.
@@ -141,19 +144,37 @@ def _lanes(samples: pa.Table) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, 
     return list(zip(*columns, strict=True))
 
 
-def _held_s(at_s: np.ndarray, answered_s: np.ndarray, held: np.ndarray, strike_s: float) -> float | None:
-    """None: there is no sample behind the strike. What was still on the wire then may open a transaction a moment later.
+def _followed_s(strike: Strike, first_steps: Mapping[int, float]) -> float:
+    """When another driver began to act behind one that was killed at its work. Before any time: that is not known, or the driver
+    was only stopped, and may have gone on.
+    """
+    if not strike.kills or strike.generation not in first_steps:
+        return -math.inf
+    return min((at_s for generation, at_s in first_steps.items() if generation > strike.generation), default=-math.inf)
 
-    What a sample shows is known of the moment at which it was answered.
+
+def _held_s(
+    at_s: np.ndarray, answered_s: np.ndarray, held: np.ndarray, strike_s: float, followed_s: float
+) -> float | None:
+    """None: there is no sample behind the strike. What was still on the wire then may open a transaction a moment later; and all
+    that opens before another driver acts (``followed_s``) is of the dead one::
+
+        10.0   SIGKILL to the driver
+        12.5   an executor of its, which has not missed it yet, runs the next task, and opens the partition that this writes to
+        31.0   the next driver fences
+
+    What a sample shows is known of the moment at which it was answered, and all of it was before the next one was asked for.
     """
     first = int(np.searchsorted(at_s, strike_s))
     if first >= len(at_s):
         return None
-    if answered_s[first] <= strike_s + _LOOKED_WITHIN_S and not held[first]:
-        soon = np.flatnonzero(held[first:] & (at_s[first:] < strike_s + _ON_THE_WIRE_S))
-        if not len(soon):
-            return 0.0
-        first += int(soon[0])
+    at_once = held[first] or answered_s[first] > strike_s + _LOOKED_WITHIN_S
+    soon = np.flatnonzero(held[first:] & (at_s[first:] < strike_s + _ON_THE_WIRE_S))
+    alone = np.flatnonzero(held[first:] & (np.append(at_s[first + 1 :], math.inf) < followed_s))
+    seen = [*([0] if at_once else []), *soon[:1], *alone[-1:]]
+    if not seen:
+        return 0.0
+    first += int(max(seen))
     free = np.flatnonzero(~held[first:])
     until = answered_s[first + int(free[0])] if len(free) else answered_s[-1]
     return float(until - strike_s)
