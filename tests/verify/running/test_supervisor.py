@@ -138,7 +138,14 @@ def test_a_progress_conflict_is_followed_by_a_resume(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("code", "is_ours", "is_told"),
-    [("FENCED", True, False), ("TypeError", True, True), ("ENDED", True, True), ("TypeError", False, False)],
+    [
+        ("FENCED", True, True),  # by nobody: no fault has come, and no other driver is there
+        ("PROGRESS_CONFLICT", True, False),  # counted by itself
+        ("TypeError", True, True),
+        ("ENDED", True, True),
+        ("TypeError", False, False),
+        ("FENCED", False, False),
+    ],
 )
 def test_an_end_that_no_fault_brings_about_is_a_failure_though_the_next_one_goes_on(
     tmp_path: Path, code: str, *, is_ours: bool, is_told: bool

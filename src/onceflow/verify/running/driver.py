@@ -13,7 +13,7 @@ from onceflow.verify.engines.lines import Do, Order
 from onceflow.verify.running.course import Kill
 from onceflow.verify.running.encounters import NOTHING, UnderWay
 from onceflow.verify.running.life import Life
-from onceflow.verify.running.supervisor import TAKE_OVER_S, Supervisor
+from onceflow.verify.running.supervisor import TAKE_OVER_S, Supervisor, unasked_end
 
 _PASSED_BATCHES = 3
 
@@ -353,7 +353,14 @@ class DriverProcess(Supervisor):
             by_itself = life.ended
             life.killed = life.killed or not by_itself
         life.running.kill()
+        self._judge_zombie(life)
         return by_itself
+
+    def _judge_zombie(self, life: Life) -> None:
+        """The supervisor learns of nobody who was replaced. Whoever is replaced before he has run is no zombie."""
+        failure = unasked_end(life)
+        if failure is not None and life.generation and any(each is life for each in self._replaced):
+            self._judge(life, failure)
 
     def await_batches(self, count: int, patience_s: float = TAKE_OVER_S) -> bool:
         """Whether so many more batches are committed in time, by whichever life. Raises VerificationError if it is given up.

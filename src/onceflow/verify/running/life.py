@@ -16,11 +16,13 @@ class Life:
     generation: int
     process: ProcessGroup | None = None
     name: str = ""  # of one that is no driver
+    launched_s: float = 0.0  # when, on the timeline
     open: Open | None = None  # its bar on the timeline, from the order to run
     told: Message | None = None
     held: Message | None = None  # where it waits, until it is let go
     ended: bool = False
     learned: bool = False  # what its end means for the next one
+    judged: bool = False  # whether anything explains its end
     killed: bool = False  # by us
     jvm_killed: bool = False  # by us, and the rest of it is to end by itself
     stopped: bool = False  # by us, some time, and whoever supervises it may have killed it for that
@@ -38,7 +40,7 @@ class Life:
 
     @property
     def title(self) -> str:
-        return self.name or f"driver {self.generation}"
+        return self.name or (f"driver {self.generation}" if self.generation else "the standby")
 
     @property
     def is_warm(self) -> bool:

@@ -248,6 +248,7 @@ class Supervisor:
             dead.running.kill()
             if not dead.killed:
                 self._timeline.note(f"the standby ended by itself{self._why(dead)}")
+                self._judge_standby(dead)
             with self._changed:
                 self._standbys.remove(dead)
                 self._standby_losses += 1
@@ -306,9 +307,7 @@ class Supervisor:
         failure = unasked_end(life)
         if failure is None:
             return
-        if not self._is_explained(life, failure):
-            with self._changed:
-                self.unexplained.append(f"{ended_with(life, failure)}, {_UNEXPLAINED}")
+        self._judge(life, failure)
         self._failures = 0 if life.batches else self._failures + 1
         self._timeline.note(ended_with(life, failure))
         if failure.code == ProgressConflict.code:
@@ -321,11 +320,37 @@ class Supervisor:
             if not self.gave_up:
                 self._changed.wait_for(lambda: self._closing, _backoff_s(self._failures))
 
+    def _judge(self, life: Life, failure: Message) -> None:
+        """Once: a fault that waits for the end of one, and the supervisor, may both come upon it."""
+        with self._changed:
+            if not (life.judged or self._is_explained(life, failure)):
+                self.unexplained.append(f"{ended_with(life, failure)}, {_UNEXPLAINED}")
+            life.judged = True
+
+    def _judge_standby(self, dead: Life) -> None:
+        """A fault explains any end of one that waits, if it came upon it: none says what it did to those.
+
+        ::
+
+            fault     stops Spark's master
+            standby   has just been started, and gets no session: an error of Spark's, for which onceflow has no name
+        """
+        failure = unasked_end(dead)
+        is_struck = self._timeline.was_open(Lane.FAULT, dead.launched_s)
+        if failure is not None and not (is_struck or is_foreseen(failure.code)):
+            self._judge(dead, failure)
+
     def _is_explained(self, life: Life, failure: Message) -> bool:
         """Whether a fault may have made it end so. None brings to light an error that onceflow has no name for, unless its JVM
         was killed: the next driver goes on, and nothing else would show it. A control may end as it likes.
+
+        One of onceflow's errors needs a fault, too, or another driver. When that was is not asked, for what a fault has left
+        behind may come to light much later. (A PROGRESS_CONFLICT is counted by itself.)
         """
-        return not self.engine.is_ours or is_foreseen(failure.code) or life.jvm_killed
+        if not self.engine.is_ours or life.jvm_killed or failure.code == ProgressConflict.code:
+            return True
+        was_disturbed = self._timeline.was_open(Lane.FAULT) or bool(self._replaced)
+        return was_disturbed and is_foreseen(failure.code)
 
     def _reason_to_give_up(self, life: Life, failure: Message) -> str:
         if self.is_refused:
@@ -339,7 +364,7 @@ class Supervisor:
 
     def _launched(self) -> Life:
         self._processes += 1
-        life = Life(0)
+        life = Life(0, launched_s=self._timeline.seconds())
         life.process = self._launch(self._processes, partial(self._heard, life))
         return life
 

@@ -84,6 +84,12 @@ class Timeline:
         with self._lock:
             return any(each.lane is lane for each in self._open)
 
+    def was_open(self, lane: Lane, since_s: float = 0.0) -> bool:
+        """Whether anything of a lane goes on now, or did so at some moment since then (seconds since the beginning)."""
+        with self._lock:
+            ended = any(each.lane is lane and each.ended_s >= since_s for each in self._happened)
+            return ended or any(each.lane is lane for each in self._open)
+
     def happenings(self) -> tuple[Happening, ...]:
         """All of them by their beginning; what is still open ends now."""
         now = self.seconds()

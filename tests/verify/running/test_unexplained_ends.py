@@ -1,0 +1,228 @@
+"""Each end of a driver of ours is judged, also where no other one is started for it; no process is started here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from tests.verify.running.supervised import ENGINE
+
+from onceflow.verify.engines import Engine
+from onceflow.verify.engines.lines import Message, Told
+from onceflow.verify.result import Lane
+from onceflow.verify.running.driver import DriverProcess
+from onceflow.verify.running.life import Life
+from onceflow.verify.running.timeline import Timeline
+
+OURS = replace(ENGINE, is_ours=True)
+SILENT = "ENDED: its process ended by itself, without a word"
+UNEXPLAINED = "though nothing was done to it that ends it so"
+
+
+@dataclass
+class Gone:
+    """A process that was there."""
+
+    pid: int = 7
+
+    def kill(self) -> None: ...
+
+    def reap(self) -> None: ...
+
+
+def launched(*given: object, **more: object) -> Any:
+    return Gone()
+
+
+def of(engine: Engine = OURS) -> DriverProcess:
+    return DriverProcess(engine, launched, Timeline())
+
+
+def life(generation: int = 0, **known: Any) -> Life:
+    gone: Any = Gone()
+    return Life(generation, process=gone, **known)
+
+
+def ended(driver: DriverProcess, one: Life, code: str) -> None:
+    """With an error, or without a word where there is no code."""
+    if code:
+        driver._heard(one, Message(Told.FAILED, code=code, error="as the test says\nin two lines"))
+    driver._heard(one, None)
+
+
+def a_fault_came(driver: DriverProcess) -> None:
+    with driver._timeline.during(Lane.FAULT, "a broker is killed"):
+        pass
+
+
+def said_of(driver: DriverProcess) -> list[str]:
+    """Without what stands behind each of them."""
+    assert all(each.endswith(f", {UNEXPLAINED}") for each in driver.unexplained)
+    return [each.removesuffix(f", {UNEXPLAINED}") for each in driver.unexplained]
+
+
+# --------------------------------------------------------------------------------------------------------- of a zombie
+
+
+@pytest.mark.parametrize(
+    ("code", "is_ours", "told"),
+    [
+        ("IndexError", True, ["driver 1 ended with IndexError: as the test says"]),
+        ("", True, [f"driver 1 ended with {SILENT}"]),
+        ("FENCED", True, []),
+        ("IndexError", False, []),
+    ],
+)
+def test_a_zombie_that_does_not_end_as_a_zombie_does_is_a_failure(code: str, *, is_ours: bool, told: list[str]) -> None:
+    """The one that has taken over goes on, and the supervisor learns of no other end."""
+    driver, old = of(replace(ENGINE, is_ours=is_ours)), life(1)
+    driver._replaced.append(old)
+    ended(driver, old, code)
+    assert driver.await_end(old, 0)
+    assert said_of(driver) == told
+    assert (driver._failures, driver._mode) == (0, "refuse"), "it means nothing for the next one"
+
+
+@pytest.mark.parametrize("struck", ["killed", "jvm_killed"])
+def test_one_of_which_a_part_was_killed_may_end_as_it_likes(struck: str) -> None:
+    driver, old = of(), life(1)
+    setattr(old, struck, True)
+    driver._replaced.append(old)
+    ended(driver, old, "Py4JNetworkError")
+    assert driver.await_end(old, 0)
+    assert driver.unexplained == []
+
+
+def test_a_zombie_that_has_to_be_killed_has_not_ended_by_itself() -> None:
+    driver, old = of(), life(1)
+    driver._replaced.append(old)
+    assert not driver.await_end(old, 0)
+    driver._heard(old, None)
+    assert driver.unexplained == []
+
+
+def test_an_end_that_a_fault_and_the_supervisor_come_upon_is_told_once() -> None:
+    """It was to be replaced, and had ended."""
+    driver, old = of(), life(1)
+    ended(driver, old, "IndexError")
+    driver._replaced.append(old)
+    driver._closing = True  # so that nothing waits before another one
+    driver._learn(old)
+    assert driver.await_end(old, 0)
+    assert len(driver.unexplained) == 1
+
+
+def test_whoever_is_replaced_before_he_has_run_is_no_zombie() -> None:
+    """A standby that died while it was frozen."""
+    driver, frozen = of(), life(0)
+    driver._replaced.append(frozen)
+    ended(driver, frozen, "")
+    assert driver.await_end(frozen, 0)
+    assert driver.unexplained == []
+
+
+# ---------------------------------------------------------------------------------------- where nothing has befallen it
+
+
+@pytest.mark.parametrize("code", ["FENCED", "QUERY_FAILED", "BROKER_UNREACHABLE"])
+@pytest.mark.parametrize("befell", ["nothing", "a fault", "a fault that lasts", "another driver"])
+def test_an_error_of_onceflow_s_is_explained_by_a_fault_whenever_that_was(code: str, befell: str) -> None:
+    """What one has left behind may come to light much later; before the first one there is nothing."""
+    driver, one = of(), life(2)
+    driver._closing = True
+    if befell == "a fault":
+        a_fault_came(driver)
+    if befell == "a fault that lasts":
+        driver._timeline.begin(Lane.FAULT, "a broker is frozen")
+    if befell == "another driver":
+        driver._replaced.append(life(1))
+    ended(driver, one, code)
+    driver._learn(one)
+    assert said_of(driver) == ([f"driver 2 ended with {code}: as the test says"] if befell == "nothing" else [])
+
+
+def test_what_is_no_fault_explains_nothing() -> None:
+    driver, one = of(), life(1)
+    driver._closing = True
+    with driver._timeline.during(Lane.BROKER, "broker 1"), driver._timeline.during(Lane.NOTE, "catching up"):
+        ended(driver, one, "FENCED")
+        driver._learn(one)
+    assert len(driver.unexplained) == 1
+
+
+def test_a_conflict_is_counted_by_itself() -> None:
+    driver, one = of(), life(1)
+    driver._closing = True
+    ended(driver, one, "PROGRESS_CONFLICT")
+    driver._learn(one)
+    assert (driver.conflicts, driver.unexplained) == (1, [])
+
+
+# -------------------------------------------------------------------------------------------------------- of a standby
+
+
+@pytest.mark.parametrize(
+    ("code", "is_ours", "told"),
+    [
+        ("IndexError", True, ["the standby ended with IndexError: as the test says"]),
+        ("", True, [f"the standby ended with {SILENT}"]),
+        ("BROKER_UNREACHABLE", True, []),
+        ("IndexError", False, []),
+    ],
+)
+def test_a_standby_that_ends_by_itself_is_a_failure_where_no_fault_came_upon_it(
+    code: str, *, is_ours: bool, told: list[str]
+) -> None:
+    """Another one is started, and nothing else would show."""
+    driver = of(replace(ENGINE, is_ours=is_ours))
+    a_fault_came(driver)
+    dead = life(launched_s=driver._timeline.seconds() + 0.001)
+    driver._standbys.append(dead)
+    ended(driver, dead, code)
+    driver._put_away_dead_standbys()
+    assert (said_of(driver), driver._standbys) == (told, [])
+
+
+def test_an_error_of_onceflow_s_is_no_mistake_of_a_standby_s() -> None:
+    """Another one is started, and who works goes on."""
+    driver, dead = of(), life()
+    driver._standbys.append(dead)
+    ended(driver, dead, "BROKER_UNREACHABLE")
+    driver._put_away_dead_standbys()
+    assert driver.unexplained == []
+
+
+@pytest.mark.parametrize("befell", ["killed", "asked", "a fault", "a fault that lasts"])
+def test_a_standby_upon_which_a_fault_came_may_end_as_it_likes(befell: str) -> None:
+    driver = of()
+    dead = life(launched_s=driver._timeline.seconds(), killed=befell == "killed")
+    dead.asked_to_end = dead.finished = befell == "asked"
+    driver._standbys.append(dead)
+    if befell == "a fault":
+        a_fault_came(driver)
+    if befell == "a fault that lasts":
+        driver._timeline.begin(Lane.FAULT, "spark's master is killed")
+    ended(driver, dead, "")
+    driver._put_away_dead_standbys()
+    assert driver.unexplained == []
+
+
+def test_it_is_known_when_one_is_launched() -> None:
+    driver = of()
+    before = driver._timeline.seconds()
+    assert before <= driver._launched().launched_s <= driver._timeline.seconds()
+
+
+def test_a_bar_counts_from_its_beginning_to_its_end() -> None:
+    timeline = Timeline()
+    assert not timeline.was_open(Lane.FAULT)
+    lasts = timeline.begin(Lane.FAULT, "one")
+    assert timeline.was_open(Lane.FAULT, math.inf), "it goes on"
+    timeline.end(lasts)
+    over_s = timeline.happenings()[0].ended_s
+    assert timeline.was_open(Lane.FAULT)
+    assert timeline.was_open(Lane.FAULT, over_s)
+    assert not timeline.was_open(Lane.FAULT, over_s + 1)
+    assert not timeline.was_open(Lane.DRIVER)
