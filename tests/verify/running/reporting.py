@@ -79,7 +79,8 @@ def main(conversation: Conversation, supervisor: Connection[Any, Any]) -> int:
             os.kill(os.getpid(), signal.SIGKILL)
         conversation.tell(failure(error))
         supervisor.send(Failed(error))
-        if (directory / "spares").read_text() == "all":
+        spares = directory / "spares"
+        if spares.exists() and spares.read_text() == "all":
             threading.Event().wait()
         return 1
     conversation.tell(Message(Told.FINISHED))

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -34,7 +35,7 @@ from tests.verify.running.test_watch import watch_over, watched
 from onceflow.errors import VerificationError
 from onceflow.pipeline.standby import PROGRAM
 from onceflow.verify.cluster import processes
-from onceflow.verify.engines import supervised_driver
+from onceflow.verify.engines import Engine, supervised_driver
 from onceflow.verify.engines.lines import Message
 from onceflow.verify.engines.supervised import DRIVER as DRIVER_OF_THE_ENGINE
 from onceflow.verify.faults.catalog import FAULTS
@@ -64,7 +65,12 @@ def _drivers_import_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def led(
-    directory: Path, *, standbys: int = 1, driver: tuple[str, ...] = DRIVER, silence_s: float = PATIENT_S
+    directory: Path,
+    *,
+    standbys: int = 1,
+    driver: tuple[str, ...] = DRIVER,
+    silence_s: float = PATIENT_S,
+    engine: Engine = ENGINE,
 ) -> Iterator[SupervisedDriver]:
     """Afterwards nothing may be left of it."""
     (directory / "checkpoint").mkdir()
@@ -78,7 +84,7 @@ def led(
 
     with (
         patch.object(driver_module, "_PASSED_BATCHES", 50),
-        SupervisedDriver(ENGINE, launch, Timeline(), standbys, partial(in_the_users_words, **words)) as supervised,
+        SupervisedDriver(engine, launch, Timeline(), standbys, partial(in_the_users_words, **words)) as supervised,
     ):
         supervised.start()
         yield supervised
@@ -408,6 +414,39 @@ def test_a_supervisor_that_gives_up_has_failed_where_drivers_end_and_nothing_bef
         assert driver.await_batches(1, 60)
     failed = [each.partition(": ")[0] for each in driver.unexplained]
     assert ("the supervisor ended with RESTARTS_EXHAUSTED" in failed) == (not in_a_fault)
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("tells why", "driver 1 ended with QUERY_FAILED: [QUERY_FAILED] tells why"),
+        ("without a word", "driver 1 ended with ENDED: its process ended by itself, without a word"),
+    ],
+)
+def test_a_driver_that_ends_though_nothing_befell_it_is_a_failure_though_its_supervisor_goes_on(
+    tmp_path: Path, how: str, told: str
+) -> None:
+    with led(tmp_path, engine=replace(ENGINE, is_ours=True)) as driver:
+        recovered(driver)
+        (tmp_path / "breaks").write_text(how)
+        assert driver._await(lambda: driver.generation == 2, 60)
+        assert driver.await_batches(1, 60)
+        assert driver._await(lambda: bool(driver.unexplained), 60)
+        assert driver.unexplained == [f"{told}, though nothing was done to it that ends it so"]
+        assert driver.stop() == ""
+
+
+def test_a_driver_that_its_supervisor_kills_for_its_silence_needs_no_last_word(tmp_path: Path) -> None:
+    """It has too little of the machine, say: that is nobody's fault, and users see the same."""
+    with led(tmp_path, engine=replace(ENGINE, is_ours=True), silence_s=SHORT_S) as driver:
+        recovered(driver)
+        silent = driver._alive()
+        assert silent.running.pause()
+        assert driver._await(lambda: silent.ended and driver.generation == 2, 60)
+        assert driver.await_batches(1, 60)
+        assert driver._await(lambda: not driver._gone, 60), "all is heard of it"
+        assert driver.unexplained == []
+        silent.running.resume()
 
 
 def test_what_a_driver_and_its_supervisor_say_is_told_in_the_users_words(tmp_path: Path) -> None:

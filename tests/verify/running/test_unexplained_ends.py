@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from tests.verify.running.supervised import ENGINE
 
+from onceflow.errors import QueryFailed
+from onceflow.pipeline.limits import END_S, Limits, Signs
 from onceflow.verify.engines import Engine
 from onceflow.verify.engines.lines import Message, Told
 from onceflow.verify.result import Lane
 from onceflow.verify.running.driver import DriverProcess
 from onceflow.verify.running.life import Life
+from onceflow.verify.running.supervised import SupervisedDriver
 from onceflow.verify.running.timeline import Timeline
 
 OURS = replace(ENGINE, is_ours=True)
 SILENT = "ENDED: its process ended by itself, without a word"
 UNEXPLAINED = "though nothing was done to it that ends it so"
+NO_BATCH_S = 1000.0
 
 
 @dataclass
@@ -213,6 +218,124 @@ def test_it_is_known_when_one_is_launched() -> None:
     driver = of()
     before = driver._timeline.seconds()
     assert before <= driver._launched().launched_s <= driver._timeline.seconds()
+
+
+# ------------------------------------------------------------------------------------ where another supervisor leads
+
+
+@pytest.fixture
+def led() -> Iterator[SupervisedDriver]:
+    driver = SupervisedDriver(OURS, launched, Timeline())
+    driver._leader = life(name="the supervisor")
+    yield driver
+    driver._door.close()
+
+
+def runs(driver: SupervisedDriver, **known: Any) -> Life:
+    one = life(3, **known)
+    driver._reported.append(one)
+    driver._current = one
+    return one
+
+
+def misses(driver: SupervisedDriver, one: Life, why: str) -> None:
+    assert driver._leader is not None
+    driver._heard_leader(driver._leader, Message(Told.LOST, pid=one.running.pid, error=why))
+
+
+@pytest.mark.parametrize("is_told_first", [True, False])
+@pytest.mark.parametrize(
+    ("code", "why", "told"),
+    [
+        ("IndexError", "ended by itself with exit code 1", "IndexError: as the test says"),
+        ("QUERY_FAILED", "failed: [QUERY_FAILED] as the test says", "QUERY_FAILED: as the test says"),
+        ("", Signs().why_gone(-11), SILENT),
+        ("", Signs().why_gone(-40), SILENT),
+        ("", Signs().why_gone(3), SILENT),
+    ],
+)
+def test_a_driver_whose_supervisor_goes_on_is_judged_once_all_is_heard_of_it(
+    led: SupervisedDriver, code: str, why: str, told: str, *, is_told_first: bool
+) -> None:
+    """By two ways, whichever is the faster one."""
+    one = runs(led)
+    if is_told_first:
+        misses(led, one, why)
+        assert led.unexplained == []
+    ended(led, one, code)
+    assert is_told_first or led.unexplained == []
+    if not is_told_first:
+        misses(led, one, why)
+    assert said_of(led) == [f"driver 3 ended with {told}"]
+    misses(led, one, why)
+    assert len(led.unexplained) == 1
+
+
+def why_killed_by_its_supervisor() -> list[str]:
+    now, limits = Signs().made, Limits(stall_s=20)
+    late = [
+        Signs(alive=now - NO_BATCH_S),
+        Signs(ended=now - END_S - 1),
+        Signs(started=now - NO_BATCH_S, progress=now - NO_BATCH_S),
+        Signs(told=now - NO_BATCH_S),
+    ]
+    for signs in late:
+        signs.late = signs.overdue(limits, now)
+    assert all(signs.late for signs in late)
+    return [signs.why_gone(-9) for signs in late]
+
+
+@pytest.mark.parametrize("why", why_killed_by_its_supervisor())
+def test_whom_his_supervisor_has_killed_needs_no_last_word(led: SupervisedDriver, why: str) -> None:
+    one = runs(led)
+    ended(led, one, "")
+    misses(led, one, why)
+    assert led.unexplained == []
+
+
+def test_whom_his_supervisor_has_killed_behind_his_own_error_is_judged_by_that(led: SupervisedDriver) -> None:
+    one, signs = runs(led), Signs(error=QueryFailed("as the test says"))
+    ended(led, one, "QUERY_FAILED")
+    misses(led, one, signs.why_gone(-9))
+    assert said_of(led) == ["driver 3 ended with QUERY_FAILED: as the test says"]
+
+
+@pytest.mark.parametrize("struck", ["killed", "jvm_killed", "stopped"])
+def test_one_that_a_fault_has_struck_needs_no_last_word_either(led: SupervisedDriver, struck: str) -> None:
+    one = runs(led, **{struck: True})
+    ended(led, one, "")
+    misses(led, one, "was killed by SIGKILL")
+    assert led.unexplained == []
+
+
+def test_one_that_was_stopped_is_no_zombie_for_his_supervisor_kills_him(led: SupervisedDriver) -> None:
+    one = runs(led, stopped=True)
+    ended(led, one, "")
+    assert led.await_end(one, 0)
+    assert led.unexplained == []
+
+
+def test_an_error_of_onceflow_s_behind_a_fault_is_explained_there_too(led: SupervisedDriver) -> None:
+    a_fault_came(led)
+    one = runs(led)
+    ended(led, one, "BROKER_UNREACHABLE")
+    misses(led, one, "failed: [BROKER_UNREACHABLE] as the test says")
+    assert led.unexplained == []
+
+
+def test_whoever_ends_with_his_supervisor_is_not_judged(led: SupervisedDriver) -> None:
+    """That one is."""
+    ended(led, runs(led), "")
+    assert led._leader is not None
+    led._heard_leader(led._leader, None)
+    assert led.unexplained == []
+
+
+def test_a_supervisor_is_judged_as_before(led: SupervisedDriver) -> None:
+    assert led._leader is not None
+    a_fault_came(led)
+    assert not led._is_explained(led._leader, Message(Told.FAILED, code="FENCED"))
+    assert led._is_explained(led._leader, Message(Told.FAILED, code="PROGRESS_CONFLICT"))
 
 
 def test_a_bar_counts_from_its_beginning_to_its_end() -> None:

@@ -17,7 +17,8 @@ file, and nothing heavy. The whole conversation::
     engine      {"told": "finished"}                     or {"told": "failed", "code": "FENCED", "error": "..."}
 
 An engine that leads drivers of its own (``Engine.leads``) has this conversation, and so has each of its drivers, on a socket of
-its own. The engine says "ready", with the ``pid`` of a standby that is warm, and a last word; a driver that it has set to work
+its own. The engine says "ready", with the ``pid`` of a standby that is warm, "lost", with that of a driver that has ended though
+it was not asked to, and why (``error``), and a last word; a driver that it has set to work
 says "started" before anything else, waits until it is told to run, and says all that it does. The engine is told to run and to
 stop, a driver to hold and to go.
 
@@ -39,6 +40,7 @@ class Told(StrEnum):
 
     READY = "ready"
     COLD = "cold"
+    LOST = "lost"
     STARTED = "started"
     STEP = "step"
     HELD = "held"
@@ -69,7 +71,7 @@ class Message:
     code: str = ""
     error: str = ""
     lasting: bool = False  # of a failure: every start would meet it, for the plan or the machine is at fault
-    pid: int = 0  # of a standby that an engine keeps by itself, and which is warm
+    pid: int = 0  # of a driver that an engine leads: of a standby that is warm, or of one that is lost
     at: float = field(default_factory=time.time)
 
     def as_line(self) -> str:

@@ -1,8 +1,8 @@
 """``python -m onceflow.verify.engines.supervised ADDRESS STANDBYS PLAN``: the very supervisor of ``onceflow run --standbys``.
 
 It starts the drivers, watches over them, and has standbys take over, as it does for users; here nobody helps it. Its drivers are
-those of ``onceflow run``, too, and report at ADDRESS (``supervised_driver``); what it says itself is which standbys are warm, and
-how it ended.
+those of ``onceflow run``, too, and report at ADDRESS (``supervised_driver``); what it says itself is which standbys are warm,
+which drivers it has lost and why, and how it ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from onceflow.config import load
 from onceflow.errors import OnceflowError
 from onceflow.pipeline import Control, Mode
-from onceflow.pipeline.events import BatchCommitted, Event, StandbyReady
+from onceflow.pipeline.events import BatchCommitted, DriverLost, Event, StandbyReady
 from onceflow.pipeline.standby import PROGRAM
 from onceflow.pipeline.supervisor import Limits, run_with_standby
 from onceflow.verify.engines.conversation import Conversation
@@ -38,6 +38,8 @@ def lead(plan: Path, program: Sequence[str], standbys: int, limits: Limits = _US
     def tell(event: Event) -> None:
         if isinstance(event, StandbyReady):
             conversation.tell(Message(Told.READY, pid=event.pid))
+        if isinstance(event, DriverLost):
+            conversation.tell(Message(Told.LOST, pid=event.pid, error=event.reason))
         if not isinstance(event, BatchCommitted):  # there are many
             print(event, file=sys.stderr, flush=True)
 

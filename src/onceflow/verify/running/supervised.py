@@ -18,10 +18,12 @@ from onceflow.verify.running.driver import DriverProcess
 from onceflow.verify.running.life import Life
 from onceflow.verify.running.process import EngineProcess
 from onceflow.verify.running.reported import ReportedProcess
+from onceflow.verify.running.supervisor import unasked_end
 from onceflow.verify.running.timeline import Timeline
 
 _NAME = "the supervisor"
 _TRIES = Limits().tries
+_BY_ITSELF = ("was killed by ", "ended by itself ")  # so begins why one is lost that its leader has not killed
 
 
 class SupervisedDriver(DriverProcess):
@@ -45,6 +47,8 @@ class SupervisedDriver(DriverProcess):
         self._reported: list[Life] = []  # all drivers of which something may be left
         self._warm: set[int] = set()  # the pids of those that the leader calls ready
         self._losses: list[bool] = []  # of this leader's drivers, in their order: whether a fault has to do with it
+        self._gone: dict[int, Life] = {}  # by pid, those that were set to work and have ended, until it is told why
+        self._lost: dict[int, str] = {}  # by pid, why the leader misses one, until all that it has told is heard
         self._door = Door(self._enter)
         self._launch = partial(launch, arguments=(self._door.address, str(standbys)))
 
@@ -112,14 +116,18 @@ class SupervisedDriver(DriverProcess):
             leader.process = self._launch(self._processes, partial(self._heard_leader, leader))
             self._leader = leader
             self._losses.clear()
+            self._gone.clear()
+            self._lost.clear()
             leader.running.order(Order(Do.RUN, mode=self._mode))
             self._mode = "refuse"
 
-    def _is_explained(self, life: Life, failure: Message) -> bool:  # noqa: ARG002  a leader has no JVM
-        """Whether faults have made it end: with what it says of the checkpoint (judged with the faults that there were), or of
-        drivers that were lost in a row, each of them to a fault. No fault ends a leader: any other end that nobody asked for is
-        a failure of what is verified, though the next one goes on.
+    def _is_explained(self, life: Life, failure: Message) -> bool:
+        """Whether faults have made a leader end: with what it says of the checkpoint (judged with the faults that there were), or
+        of drivers that were lost in a row, each of them to a fault. No fault ends a leader: any other end that nobody asked for
+        is a failure of what is verified, though the next one goes on.
         """
+        if life is not self._leader:
+            return super()._is_explained(life, failure)
         if failure.code == RestartsExhausted.code:
             row = self._losses[-_TRIES:]
             return len(row) == _TRIES and all(row)
@@ -133,6 +141,9 @@ class SupervisedDriver(DriverProcess):
                 self._warm.add(message.pid)
                 for life in self._standbys:
                     self._note_warm(life)
+            elif message.told is Told.LOST:
+                self._lost[message.pid] = message.error
+                self._judge_lost(message.pid)
             elif message.told is Told.FAILED:
                 leader.failure = self._worded(message)
                 self._note_conflict(leader, message)
@@ -176,6 +187,9 @@ class SupervisedDriver(DriverProcess):
             super()._heard(life, message)
             if message is None:
                 self._note_loss(life)
+                if life.generation:
+                    self._gone[life.running.pid] = life
+                    self._judge_lost(life.running.pid)
                 self._reported.remove(life)
                 self._warm.discard(life.running.pid)
                 if life in self._standbys:
@@ -191,6 +205,21 @@ class SupervisedDriver(DriverProcess):
         is_struck = ended.killed or ended.jvm_killed or ended.stopped
         if ended.generation or is_struck:
             self._losses.append(is_struck or self._timeline.is_open(Lane.FAULT))
+
+    def _judge_lost(self, pid: int) -> None:
+        """One whose leader goes on without it, once all is heard of it, from both sides. (Where a leader ends with the error of a
+        driver, the leader is judged.) Without a word may also end whom the leader has killed, which is told of no driver::
+
+            driver   has no processor for ten seconds, on a machine with too much to do, and gives no sign of life
+            leader   kills it, as it does for users, and another one takes over
+        """
+        if pid not in self._gone or pid not in self._lost:
+            return
+        life, why = self._gone.pop(pid), self._lost.pop(pid)
+        failure = unasked_end(life)
+        is_leaders_work = life.failure is None and (life.stopped or not why.startswith(_BY_ITSELF))
+        if failure is not None and not is_leaders_work:
+            self._judge(life, failure)
 
     def _note(self, life: Life, message: Message) -> None:
         if message.told is Told.STARTED and life in self._standbys:
