@@ -12,7 +12,9 @@ from tests.verify.running.supervised import ENGINE
 
 from onceflow.errors import QueryFailed
 from onceflow.pipeline.limits import END_S, Limits, Signs
+from onceflow.pipeline.rehearsal import Stuck
 from onceflow.verify.engines import Engine
+from onceflow.verify.engines.failing import failure
 from onceflow.verify.engines.lines import Message, Told
 from onceflow.verify.result import Lane
 from onceflow.verify.running.driver import DriverProcess
@@ -190,11 +192,12 @@ def test_a_standby_that_ends_by_itself_is_a_failure_where_no_fault_came_upon_it(
     assert (said_of(driver), driver._standbys) == (told, [])
 
 
-def test_an_error_of_onceflow_s_is_no_mistake_of_a_standby_s() -> None:
+@pytest.mark.parametrize("code", ["BROKER_UNREACHABLE", failure(Stuck("it does not end")).code])
+def test_what_is_foreseen_is_no_mistake_of_a_standby_s(code: str) -> None:
     """Another one is started, and who works goes on."""
     driver, dead = of(), life()
     driver._standbys.append(dead)
-    ended(driver, dead, "BROKER_UNREACHABLE")
+    ended(driver, dead, code)
     driver._put_away_dead_standbys()
     assert driver.unexplained == []
 

@@ -8,13 +8,16 @@ from onceflow.verify.engines.lines import Message, Told
 
 _LASTING = (ConfigurationError, SetupError, InputError, UnsafeSession)  # what only the user can mend
 
-_CODES = frozenset(
-    kind.code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, OnceflowError)
-)
+_STUCK = "Stuck"  # so a driver gives itself up whose rehearsal does not end, on a machine with too much to do, say
+
+_ERRORS = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, OnceflowError)}
+_CODES = {_STUCK, *(kind.code for kind in _ERRORS)}
 
 
 def is_foreseen(code: str) -> bool:
-    """Whether it is the code of one of onceflow's errors; else the code ran into a mistake in itself, or ended without a word."""
+    """Whether it is the code of one of onceflow's errors, or that of a rehearsal that does not end; else the code ran into a
+    mistake in itself, or ended without a word.
+    """
     return code in _CODES
 
 
