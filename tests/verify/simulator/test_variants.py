@@ -236,6 +236,7 @@ STRONGER = {"trusts what follows the last epoch"}
 def below(name: str) -> list[Variant]:
     """Of a variant that lacks several defences those that lack some of them: what breaks these tells nothing of the others."""
     machine = VARIANTS[name].machine
+    assert isinstance(machine, type)
     bases = set() if name in STRONGER else set(machine.__mro__[1:]) - set(Protocol.__mro__)
     return [each for each in VARIANTS.values() if each.machine in bases]
 
