@@ -12,6 +12,8 @@ from tests.verify.report import published
 from tests.verify.report.pages import Page
 from tests.verify.report.published import LAST, PUBLISHED, README, cells, drawn, main, runs, times, written
 
+from onceflow.jars import locked
+
 ROOT = PUBLISHED.parents[1]
 NEVER_CAME, MET_NOTHING, MET_WORK = "never came", "met nothing", "met work"
 OPEN = {
@@ -19,6 +21,8 @@ OPEN = {
     ("kill-standby", "2"): MET_NOTHING,
 }
 """The kinds that have not met work in any run of a transaction version. Whichever has is no longer one of them."""
+OF_AN_OLDER_KAFKA = {"version-2-beside-spark", "version-2-checkpoint", "version-1-checkpoint", "the matrix"}
+"""The newest runs that are not yet of the release that is embedded. Whichever is is no longer one of them."""
 
 
 @pytest.mark.parametrize("path", sorted(PUBLISHED.glob("*.html")), ids=lambda path: path.stem)
@@ -40,6 +44,14 @@ def test_each_run_that_the_command_makes_has_a_page() -> None:
     made = set(re.findall(r"--out onceflow-verify/([\w-]+)", (ROOT / "Makefile").read_text())) - {"matrix"}
     assert set(LAST) == made
     assert set(LAST.values()) <= {told.name for told in runs()}
+
+
+def test_the_newest_runs_are_of_the_kafka_that_is_embedded() -> None:
+    """But for those of the list: another release asks for runs of its own."""
+    embedded = next(jar.version for jar in locked("broker") if jar.artifact.startswith("kafka_"))
+    older = {told.name for told in runs() if told.name in LAST.values() and told.kafka != embedded}
+    older |= {"the matrix" for told in cells() if told.kafka != embedded}
+    assert older == OF_AN_OLDER_KAFKA
 
 
 def test_the_pages_are_of_the_commands_that_the_makefile_has_now() -> None:
