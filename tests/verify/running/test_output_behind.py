@@ -104,11 +104,15 @@ def raw_of(recorded: Recorded, committed_s: float) -> Raw:
     )  # fmt: skip
 
 
+LOOKS = [Look(BATCHES, (2, 2), at_s=at_s) for at_s in (1.0, 26.0)]
+"""The first one is only what the other is compared with."""
+
+
 @pytest.mark.parametrize(("committed_s", "found"), [(30.0, Standing.GOOD), (20.0, Standing.NOT_JUDGED)])
 def test_a_good_run_is_not_good_where_no_output_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, committed_s: float, found: Standing
 ) -> None:
-    tables = Tables(looks=[Look(BATCHES, (2, 2), at_s=26.0)])
+    tables = Tables(looks=LOOKS)
     monkeypatch.setattr(module, "_expected", lambda *_: tables.expected())
     result = outcome(settings_of(GOOD), Place(tmp_path, tmp_path), raw_of(tables.recorded(), committed_s))
     assert not result.verdict.violations
@@ -119,7 +123,7 @@ def test_a_good_run_is_not_good_where_no_output_followed(
 def test_a_clock_that_was_set_is_told_and_decides_nothing_without_the_goals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables = Tables(looks=[Look(BATCHES, (2, 2), at_s=26.0)])
+    tables = Tables(looks=LOOKS)
     monkeypatch.setattr(module, "_expected", lambda *_: tables.expected())
     raw = raw_of(tables.recorded(), 30.0)
     raw.clock_moved_s = -2.0
@@ -135,7 +139,7 @@ def test_a_clock_that_was_set_is_told_and_decides_nothing_without_the_goals(
 def test_a_process_that_is_killed_beside_the_driver_has_a_recovery_but_not_a_whole_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, brokers: int
 ) -> None:
-    tables = Tables(looks=[Look(BATCHES, (2, 2), at_s=26.0)])
+    tables = Tables(looks=LOOKS)
     monkeypatch.setattr(module, "_expected", lambda *_: tables.expected())
     raw = raw_of(tables.recorded(), 30.0)
     raw.encounters = [replace(raw.encounters[0], fault=fault)]
@@ -153,7 +157,7 @@ def test_a_recovery_ends_with_the_batch_that_a_record_is_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, generation: int, is_judged: bool, seconds: float | None
 ) -> None:
     """All was seen at 1 s, and no driver has told that anything is committed."""
-    tables = Tables(looks=[Look(BATCHES, (2, 2), at_s=26.0)])
+    tables = Tables(looks=LOOKS)
     raw = raw_of(tables.recorded(), 0.5)
     raw.strikes = [Strike("kill", 0.25, generation=generation)]
     raw.world.driver.course.told = []
