@@ -7,6 +7,7 @@ So that nobody copies a figure by hand, and none goes on standing there whose pa
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Iterable
@@ -110,8 +111,13 @@ def _commit(page: Page) -> str:
 
 
 def _lost(recoveries: list[list[str]]) -> tuple[int, float, float]:
-    _, drivers, median, _, longest = next(row for row in recoveries if row[0] == "all")
-    return _int(drivers), float(median.removesuffix(" s")), float(longest.removesuffix(" s"))
+    """The last line is of all kinds, or of the only one."""
+    _, drivers, median, _, longest = recoveries[-1]
+    return _int(drivers), _seconds(median), _seconds(longest)
+
+
+def _seconds(cell: str) -> float:
+    return math.inf if cell == "never" else float(cell.removesuffix(" s").replace(",", ""))
 
 
 def _row(page: Page, name: str) -> str:
@@ -223,7 +229,7 @@ def _one_by_one() -> str:
     of = [told.one_by_one for told in runs() if told.one_by_one]
     drivers, medians, longest = zip(*of, strict=True)
     return (
-        f"{sum(drivers)} drivers were lost one by one, in {len(of)} runs: **new output came {max(longest)} s after the kill at "
+        f"{sum(drivers)} drivers were lost one by one, in {len(of)} runs: **new output came {max(longest)} s after the loss at "
         f"the latest**, and in the median of each run after {min(medians)} to {max(medians)} s."
     )
 

@@ -212,6 +212,16 @@ def test_behind_an_end_that_nothing_explains_finding_nothing_proves_nothing_and_
     assert raw.failures == []
 
 
+def test_a_run_before_whose_first_fault_a_driver_ends_without_a_reason_goes_on_no_longer() -> None:
+    """It would prove nothing."""
+    driver = SimpleNamespace(unexplained=list[str]())
+    world: Any = SimpleNamespace(driver=driver)
+    running._check_undisturbed(world)
+    driver.unexplained.append("driver 1 ended with FENCED")
+    with pytest.raises(VerificationError, match="before the first fault driver 1 ended with FENCED"):
+        running._check_undisturbed(world)
+
+
 class Listing:
     """A cluster that lists two partitions of each topic."""
 

@@ -37,7 +37,7 @@ def test_the_end_of_a_driver_without_a_jvm_is_no_outage_of_its_own_whatever_it_h
         assert driver._await(lambda: old.ended, 60)
         assert (driver.course.outages, driver.course._commits_at_end) == ([], driver.course.commits)
         assert [each.generation for each in driver.course.strikes] == [1]
-        assert driver.course.told[-1] == Effect(1, old.committed, driver.course.told[-1].at)
+        assert driver.course.commits_told[-1] == Effect(1, old.committed, driver.course.commits_told[-1].at)
 
 
 def test_it_rests_and_another_goes_on_without_a_recovery_to_be_measured(tmp_path: Path) -> None:

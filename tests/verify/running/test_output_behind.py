@@ -91,7 +91,11 @@ def raw_of(recorded: Recorded, committed_s: float) -> Raw:
     timeline = Timeline()
     newest = Effect(1, BATCHES - 1, timeline.began_at + committed_s)
     course = SimpleNamespace(
-        effects=[newest], told=[newest], first_steps={}, committed_batches=range(BATCHES), steps_told={"ABORT": 0}
+        effects=[newest],
+        commits_told=[newest],
+        first_steps={},
+        committed_batches=range(BATCHES),
+        steps_told={"ABORT": 0},
     )
     driver = SimpleNamespace(course=course, generation=1)
     plan = SimpleNamespace(name=recorded.pipeline)
@@ -160,7 +164,7 @@ def test_a_recovery_ends_with_the_batch_that_a_record_is_of(
     tables = Tables(looks=LOOKS)
     raw = raw_of(tables.recorded(), 0.5)
     raw.strikes = [Strike("kill", 0.25, generation=generation)]
-    raw.world.driver.course.told = []
+    raw.world.driver.course.commits_told = []
     monkeypatch.setattr(module, "_expected", lambda *_: tables.expected() if is_judged else None)
     result = outcome(settings_of(GOOD), Place(tmp_path, tmp_path), raw)
     assert [each.seconds for each in result.recoveries] == [seconds]

@@ -104,7 +104,7 @@ def test_the_output_of_a_run_is_in_its_seconds_and_in_order() -> None:
     """Each driver is heard by a thread of its own, and the clock is that of the machine."""
     course = Course(ENGINES["onceflow"], Timeline(), threading.Condition())
     course.effects = [Effect(2, 8, 1012.0), Effect(1, 7, 1010.0)]
-    course.told = [Effect(2, 8, 1013.0)]
+    course.commits_told = [Effect(2, 8, 1013.0)]
     found = Output.of(course, 1000.0, output([], []).seen)
     assert (found.begun, found.told) == ([effect(7, 10.0), effect(8, 12.0, 2)], [effect(8, 13.0, 2)])
 
@@ -288,7 +288,7 @@ def test_what_opens_before_another_driver_acts_is_of_the_dead() -> None:
         ("a", 0, 32.25, 10, 12), ("a", 0, 90.0, 13, 13),
     )  # fmt: skip
     assert longest_hold(table, killed, {1: 2.0, 2: 31.0, 3: 60.0}) == 22.0
-    assert longest_hold(table, killed, {1: 2.0}) == 0.0, "who opened it is not known"
+    assert longest_hold(table, killed, {1: 2.0}) == 22.0, "nobody has come behind it"
     assert longest_hold(table, [Strike("kill", 10.0)], {1: 2.0, 2: 31.0}) == 0.0
     assert longest_hold(table, killed, {2: 31.0}) == 0.0, "it had not acted: another one still may"
     paused = [Strike("pause", 10.0, kills=False, generation=1)]
@@ -299,6 +299,13 @@ def test_what_may_have_opened_as_another_driver_acted_is_not_of_the_dead() -> No
     """The end is asked for behind the stable offset: the next driver's claim may stand between both."""
     killed = [Strike("kill", 10.0, generation=1)]
     table = samples(("a", 0, 10.1, 5, 5), ("a", 0, 30.9, 5, 6), ("a", 0, 31.3, 7, 7), answers_take_s=0.05)
+    assert longest_hold(table, killed, {1: 2.0, 2: 31.0}) == 0.0
+
+
+def test_what_others_commit_between_both_questions_of_a_sample_is_no_hold() -> None:
+    """The readers behind the output may have the same partition of the groups' topic for their own."""
+    killed = [Strike("kill", 10.0, generation=1)]
+    table = samples(("a", 0, 10.1, 5, 5), ("a", 0, 20.0, 5, 6), ("a", 0, 20.25, 6, 6), ("a", 0, 32.0, 7, 7))
     assert longest_hold(table, killed, {1: 2.0, 2: 31.0}) == 0.0
 
 

@@ -107,6 +107,7 @@ def test_a_zombie_that_has_to_be_killed_has_not_ended_by_itself() -> None:
     driver._replaced.append(old)
     assert not driver.await_end(old, 0)
     driver._heard(old, None)
+    driver._judge_zombie(old)
     assert driver.unexplained == []
 
 
@@ -148,6 +149,23 @@ def test_an_error_of_onceflow_s_is_explained_by_a_fault_whenever_that_was(code: 
     ended(driver, one, code)
     driver._learn(one)
     assert said_of(driver) == ([f"driver 2 ended with {code}: as the test says"] if befell == "nothing" else [])
+
+
+@pytest.mark.parametrize(
+    ("launched", "works", "told"), [("before", False, 0), ("before", True, 1), ("behind", False, 1)]
+)
+def test_an_error_without_a_name_is_explained_by_a_fault_that_came_while_it_was_only_starting(
+    launched: str, *, works: bool, told: int
+) -> None:
+    driver = of()
+    driver._closing = True
+    a_fault_came(driver)
+    one = life(2, launched_s=0.0 if launched == "before" else driver._timeline.seconds() + 0.001)
+    if works:
+        one.first_seen[0] = 1.0
+    ended(driver, one, "Py4JJavaError")
+    driver._learn(one)
+    assert len(driver.unexplained) == told
 
 
 def test_what_is_no_fault_explains_nothing() -> None:

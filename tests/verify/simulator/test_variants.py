@@ -128,6 +128,8 @@ SEARCHED_FROM = {
     ("asks again for the last epoch", 2): 330,
     ("believes what is read", 1): 160,
     ("takes another commit for its own", 1): 1030,
+    ("believes where it begins", 2): 390,
+    ("does not trust offsets", 2): 170,
 }
 """Of the variants that break seldom: the seeds before break none of them, and cost a minute of a processor."""
 REST_SEARCHED_FROM = 3200

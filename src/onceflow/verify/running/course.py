@@ -38,8 +38,8 @@ class Course:
     ``committed_batches`` are those that some life has told to be committed. ``commits`` counts how often one was committed, also
     where batches are numbered anew. ``outputs`` is how many records each of these wrote, where the engine says so
     (``tells_outputs``).
-    ``effects`` are the steps that make batches visible, ``told`` what was told to be committed then. ``first_steps`` is when each
-    driver, by its generation, told its first step (since the epoch).
+    ``effects`` are the steps that make batches visible, ``commits_told`` what was told to be committed then.
+    ``first_steps`` is when each driver, by its generation, told its first step (since the epoch).
     ``strikes`` tell which running driver was killed, and when, ``pauses`` the times (since the epoch) at which one was stopped
     (of both also: one of its two processes, for the other one can bring no batch without it but that which it has sent),
     ``outages`` those at which the last one that lived had ended by itself. ``struck`` is what each driver did that was killed or
@@ -53,7 +53,7 @@ class Course:
         self.tells_outputs = False
         self.newest = -1  # of the batches that a life has told to be committed; a resume numbers them anew
         self.effects: list[Effect] = []
-        self.told: list[Effect] = []
+        self.commits_told: list[Effect] = []
         self.first_steps: dict[int, float] = {}
         self.strikes: list[Kill] = []
         self.pauses: list[float] = []
@@ -115,7 +115,7 @@ class Course:
             return
         self.committed_batches.add(message.batch)
         told = Effect(life.generation, message.batch, message.at)
-        self.told.append(told)
+        self.commits_told.append(told)
         if not self.engine.visible_from:
             self.effects.append(told)
         began = self._timeline.seconds(life.first_seen.get(message.batch, message.at))

@@ -22,7 +22,7 @@ class Life:
     held: Message | None = None  # where it waits, until it is let go
     ended: bool = False
     learned: bool = False  # what its end means for the next one
-    judged: bool = False  # whether anything explains its end
+    judged: bool = False  # its end was looked at, and is told once at most
     killed: bool = False  # by us
     jvm_killed: bool = False  # by us, and the rest of it is to end by itself
     stopped: bool = False  # by us, some time, and whoever supervises it may have killed it for that

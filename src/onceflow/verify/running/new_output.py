@@ -35,7 +35,7 @@ class Output:
     @classmethod
     def of(cls, course: Course, began_at: float, seen: Sights) -> Output:
         """That of a run which began at ``began_at`` (seconds since the epoch)."""
-        return cls(_since(began_at, course.effects), _since(began_at, course.told), seen)
+        return cls(_since(began_at, course.effects), _since(began_at, course.commits_told), seen)
 
     def new_since(self, at_s: float, struck: int = NOBODY) -> float | None:
         """When the first record came into sight of a batch that no process had begun to commit at ``at_s``; None: never.

@@ -121,7 +121,7 @@ def longest_hold(
     lanes = _lanes(samples)
     first_look = min((at_s[0] for at_s, *_ in lanes), default=0.0)
     found = [
-        _held_s(at_s, answered_s, stable < end, strike.at_s, _followed_s(strike, first_steps))
+        _held_s(at_s, answered_s, stable < end, _lasting(stable, end), strike.at_s, _followed_s(strike, first_steps))
         for at_s, answered_s, stable, end in lanes
         for strike in strikes
         # One that was added may have been there for so long before it was known.
@@ -144,17 +144,30 @@ def _lanes(samples: pa.Table) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, 
     return list(zip(*columns, strict=True))
 
 
+def _lasting(stable: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Which samples show a hold that the next one shows as well. The end is asked for behind the last stable offset, so that a
+    record of somebody else's, written and committed in between, looks like one that is held.
+    """
+    lasting: np.ndarray = np.append(stable[1:], np.iinfo(np.int64).max) < end
+    return lasting
+
+
 def _followed_s(strike: Strike, first_steps: Mapping[int, float]) -> float:
-    """When another driver began to act behind one that was killed at its work. Before any time: that is not known, or the driver
-    was only stopped, and may have gone on.
+    """When another driver began to act behind one that was killed at its work; never, if none did. Before any time: that is not
+    known, or the driver was only stopped, and may have gone on.
     """
     if not strike.kills or strike.generation not in first_steps:
         return -math.inf
-    return min((at_s for generation, at_s in first_steps.items() if generation > strike.generation), default=-math.inf)
+    return min((at_s for generation, at_s in first_steps.items() if generation > strike.generation), default=math.inf)
 
 
 def _held_s(
-    at_s: np.ndarray, answered_s: np.ndarray, held: np.ndarray, strike_s: float, followed_s: float
+    at_s: np.ndarray,
+    answered_s: np.ndarray,
+    held: np.ndarray,
+    lasting: np.ndarray,
+    strike_s: float,
+    followed_s: float,
 ) -> float | None:
     """None: there is no sample behind the strike. What was still on the wire then may open a transaction a moment later; and all
     that opens before another driver acts (``followed_s``) is of the dead one::
@@ -170,7 +183,7 @@ def _held_s(
         return None
     at_once = held[first] or answered_s[first] > strike_s + _LOOKED_WITHIN_S
     soon = np.flatnonzero(held[first:] & (at_s[first:] < strike_s + _ON_THE_WIRE_S))
-    alone = np.flatnonzero(held[first:] & (np.append(at_s[first + 1 :], math.inf) < followed_s))
+    alone = np.flatnonzero(lasting[first:] & (np.append(at_s[first + 1 :], math.inf) < followed_s))
     seen = [*([0] if at_once else []), *soon[:1], *alone[-1:]]
     if not seen:
         return 0.0

@@ -269,6 +269,7 @@ def _disturb(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progre
     if faults:
         progress.line("the first batch is committed")
         settings.schedule.await_start(world)
+        _check_undisturbed(world)
     progress.line(f"the pipeline runs; {counted(len(faults), 'kind')} of faults {settings.schedule.text}")
     progress.begin("faults", settings.schedule.gauge(world), lambda: _counts(world, raw))
     try:
@@ -276,6 +277,14 @@ def _disturb(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progre
             _inject(world, raw, turn)
     finally:
         progress.end()
+
+
+def _check_undisturbed(world: PrivateWorld) -> None:
+    """Such a run proves nothing, however long it goes on."""
+    if world.driver.unexplained:
+        raise VerificationError(
+            f"before the first fault {world.driver.unexplained[0]}: too much runs beside it, or it is a bug"
+        )
 
 
 def _possible(world: PrivateWorld, fault: Fault) -> bool:

@@ -190,6 +190,8 @@ class SupervisedDriver(DriverProcess):
                 if life.generation:
                     self._gone[life.running.pid] = life
                     self._judge_lost(life.running.pid)
+                else:  # it had not said yet that it works
+                    self._lost.pop(life.running.pid, None)
                 self._reported.remove(life)
                 self._warm.discard(life.running.pid)
                 if life in self._standbys:

@@ -328,29 +328,27 @@ class Supervisor:
             life.judged = True
 
     def _judge_standby(self, dead: Life) -> None:
-        """A fault explains any end of one that waits, if it came upon it: none says what it did to those.
-
-        ::
-
-            fault     stops Spark's master
-            standby   has just been started, and gets no session: an error of Spark's, for which onceflow has no name
-        """
+        """Of one that waits one of onceflow's errors is no failure: another one is started, and whoever works goes on."""
         failure = unasked_end(dead)
-        is_struck = self._timeline.was_open(Lane.FAULT, dead.launched_s)
-        if failure is not None and not (is_struck or is_foreseen(failure.code)):
+        if failure is not None and not is_foreseen(failure.code):
             self._judge(dead, failure)
 
     def _is_explained(self, life: Life, failure: Message) -> bool:
         """Whether a fault may have made it end so. None brings to light an error that onceflow has no name for, unless its JVM
-        was killed: the next driver goes on, and nothing else would show it. A control may end as it likes.
+        was killed, or it was only starting: the next driver goes on, and nothing else would show it. A control may end as it
+        likes. ::
+
+            fault     stops Spark's master
+            driver    has just been started, and gets no session: an error of Spark's, for which onceflow has no name
 
         One of onceflow's errors needs a fault, too, or another driver. When that was is not asked, for what a fault has left
         behind may come to light much later. (A PROGRESS_CONFLICT is counted by itself.)
         """
         if not self.engine.is_ours or life.jvm_killed or failure.code == ProgressConflict.code:
             return True
-        was_disturbed = self._timeline.was_open(Lane.FAULT) or bool(self._replaced)
-        return was_disturbed and is_foreseen(failure.code)
+        if is_foreseen(failure.code):
+            return self._timeline.was_open(Lane.FAULT) or bool(self._replaced)
+        return not life.first_seen and self._timeline.was_open(Lane.FAULT, life.launched_s)
 
     def _reason_to_give_up(self, life: Life, failure: Message) -> str:
         if self.is_refused:

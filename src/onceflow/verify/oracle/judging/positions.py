@@ -77,7 +77,8 @@ def add_looks(book: Book, recorded: Recorded, expected: Expected, known: Ints, l
 def judged_looks(looks: pa.Table, query_id: str) -> pa.Table:
     """Those at the progress of this query that are judged: not the first one of all, if it is one of them (``add_looks``)."""
     first = pc.min(of_queries(looks, query_id, _NO_QUERY)["look"])
-    return of_queries(looks, query_id).filter(pc.greater(of_queries(looks, query_id)["look"], first))
+    own = of_queries(looks, query_id)
+    return own.filter(pc.greater(own["look"], first))
 
 
 def of_queries(looks: pa.Table, *queries: str) -> pa.Table:
