@@ -33,7 +33,7 @@ with warnings.catch_warnings():
         ElectLeadersRequest,
         ListPartitionReassignmentsRequest,
     )
-    from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest, OffsetFetchResponse
+    from kafka.protocol.consumer import FetchRequest, OffsetCommitRequest, OffsetFetchRequest, OffsetFetchResponse
     from kafka.protocol.metadata import ApiVersionsRequest, CoordinatorType, FindCoordinatorRequest, MetadataRequest
     from kafka.protocol.producer import (
         AddOffsetsToTxnRequest,
@@ -49,6 +49,7 @@ with warnings.catch_warnings():
         TxnOffsetCommitRequest,
         TxnOffsetCommitResponse,
     )
+    from kafka.record import MemoryRecords
 
 __all__ = [
     "AddOffsetsToTxnRequest",
@@ -68,6 +69,7 @@ __all__ = [
     "ElectLeadersRequest",
     "EndTxnRequest",
     "EndTxnResponse",
+    "FetchRequest",
     "FindCoordinatorRequest",
     "InitProducerIdRequest",
     "InitProducerIdResponse",
@@ -76,6 +78,7 @@ __all__ = [
     "KafkaSSLTransport",
     "KafkaTCPTransport",
     "ListPartitionReassignmentsRequest",
+    "MemoryRecords",
     "MetadataRequest",
     "NetworkSelector",
     "OffsetCommitRequest",

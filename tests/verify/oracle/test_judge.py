@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.verify.oracle.logs import good_attempts, log_of
 from tests.verify.oracle.tables import BATCHES, END, PER_BATCH, Look, Out, Range, Tables, outputs, ranges, swapped
 
 from onceflow.verify.checker import check_history, shrink
 from onceflow.verify.oracle.judging import judge
 from onceflow.verify.oracle.judging.matching import NOTHING
+from onceflow.verify.recording.log import Log
 
 
 def violations(tables: Tables) -> dict[str, int]:
@@ -508,9 +510,11 @@ GOOD_LOOKS = (Look(0, (), query=""), Look(1, (0, 0)), Look(2, (1, 1)), Look(2, (
         (Look(0, (1,)), 2),  # and of the other partition nothing
     ],
 )
-def test_what_was_committed_meanwhile_must_have_been_of_one_batch(look: Look, found: int) -> None:
+@pytest.mark.parametrize("log", [None, log_of(good_attempts())], ids=["by the plan", "by the log"])
+def test_what_was_committed_meanwhile_must_have_been_of_one_batch(look: Look, found: int, log: Log | None) -> None:
     """Though at the end all is well."""
-    judgement = judge(Tables(looks=[*GOOD_LOOKS[:3], look, *GOOD_LOOKS[3:]]).recorded(), Tables().expected())
+    recorded = Tables(looks=[*GOOD_LOOKS[:3], look, *GOOD_LOOKS[3:]]).recorded()
+    judgement = judge(replace(recorded, log=log), Tables().expected())
     assert judgement.violations == ({"torn_progress": found} if found else {})
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka import KafkaProducer
+from kafka import TopicPartition as PythonPartition
+from kafka.structs import OffsetAndMetadata
 from tests.verify.oracle.runs import Run, repeat
 
 from onceflow.broker import EmbeddedBroker
@@ -20,6 +24,8 @@ from onceflow.errors import OracleFailed, ProgressConflict
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import Mode
 from onceflow.transaction import partitioner
+from onceflow.transaction.committed import read_committed
+from onceflow.transaction.questions import ANCHOR_PARTITION, ANCHOR_TOPIC, transactional_id
 from onceflow.verify.oracle import Expected, expected_output
 from onceflow.verify.oracle.answer import replayed
 from onceflow.verify.oracle.judging import judge
@@ -388,3 +394,47 @@ def test_a_cluster_that_was_tampered_with_is_found_out(stateless: Run, broker: E
         "duplicated", "stuck_progress", "torn_progress", "hung_transaction"
     }  # fmt: skip
     hanging.abort_transaction(60)
+
+
+def test_an_attempt_that_was_aborted_stands_in_the_history_and_nobody_reads_it(
+    stateless: Run, broker: EmbeddedBroker
+) -> None:
+    (output,) = stateless.outputs
+    with foreign_attempt(broker, stateless) as stranger:
+        for number in range(3):
+            stranger.send(output, b"%d" % number, partition=0)
+        stranger.flush()
+        stranger.abort_transaction()
+    stateless.batch(20)
+    judgement = stateless.judged()
+    assert judgement.violations == {}
+    assert judgement.reasons == ()
+    aborted = judgement.history.filter(pc.equal(judgement.history["status"], "fail"))
+    aborted = aborted.filter(pc.starts_with(aborted["value"], "never committed"))
+    assert len(aborted) == 3
+    assert aborted["key"].unique().to_pylist() == [f"{output}-0"]
+
+
+def test_a_batch_that_is_committed_by_a_second_transaction_is_found_out(make: MakeRun, broker: EmbeddedBroker) -> None:
+    """Its progress was that already: at the end nothing tells of it but the log."""
+    run = make(STATELESS, now="1")
+    with foreign_attempt(broker, run) as stranger:
+        progress = read_committed(run.name, ClusterSettings.of(broker.bootstrap_servers)).progress
+        assert progress is not None
+        stranger.send(run.outputs[0], b"of a batch that is committed", partition=0)
+        given = {PythonPartition(ANCHOR_TOPIC, ANCHOR_PARTITION): OffsetAndMetadata(*progress.encode(), -1)}
+        stranger.send_offsets_to_transaction(given, transactional_id(run.name))
+        stranger.commit_transaction()
+    assert run.judged().violations == {"consumed_twice": 1, "phantom": 1}
+
+
+@contextmanager
+def foreign_attempt(broker: EmbeddedBroker, run: Run) -> Iterator[KafkaProducer]:
+    """A transaction under the pipeline's transactional id, behind one batch of the pipeline."""
+    run.batch(20)
+    with closing(
+        KafkaProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id=transactional_id(run.name))
+    ) as stranger:
+        stranger.init_transactions()
+        stranger.begin_transaction()
+        yield stranger

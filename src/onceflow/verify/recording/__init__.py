@@ -2,12 +2,14 @@
 
 from onceflow.verify.recording.ends import Observed, observe
 from onceflow.verify.recording.final import read_all
+from onceflow.verify.recording.log import Log, read_log
 from onceflow.verify.recording.progress import ProgressWatcher
 from onceflow.verify.recording.reader import ReadCommittedRecorder
 from onceflow.verify.recording.recorded import Recorded
 from onceflow.verify.recording.stable import StableWatcher, holds
 
 __all__ = [
+    "Log",
     "Observed",
     "ProgressWatcher",
     "ReadCommittedRecorder",
@@ -16,4 +18,5 @@ __all__ = [
     "holds",
     "observe",
     "read_all",
+    "read_log",
 ]

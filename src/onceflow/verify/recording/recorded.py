@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from onceflow.verify.recording.ends import Observed
+from onceflow.verify.recording.log import Log
 from onceflow.verify.recording.tables import PROGRESS, READ, SENT
 
 
@@ -19,6 +20,7 @@ class Recorded:
     ``progress`` (PROGRESS) what the pipeline's group had committed meanwhile, look by look.
     ``effects`` (EFFECTS) is what readers behind the output made of it; None: there were none. Without ``handled`` they did not
     come to the end, so that an effect which is not there may only not have been yet.
+    ``log`` is what the leaders have of the output and of the group; None: nobody has read that.
     ``grown`` are topics that got partitions during the run, so that a key's partition is not known.
     """
 
@@ -33,3 +35,4 @@ class Recorded:
     grown: frozenset[str] = frozenset()
     effects: pa.Table | None = None
     handled: bool = True
+    log: Log | None = None

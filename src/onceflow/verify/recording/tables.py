@@ -86,6 +86,30 @@ PROGRESS = pa.schema(
 )
 """What the pipeline's group had committed, look by look in their order: the progress, and the offsets of the input."""
 
+BATCHES = pa.schema(
+    [
+        pa.field("topic", NAME),
+        pa.field("partition", pa.int32()),
+        pa.field("first", pa.int64()),  # its first offset
+        pa.field("until", pa.int64()),  # the offset behind its last one
+        pa.field("producer", pa.int64()),  # the producer id
+        pa.field("epoch", pa.int32()),
+        pa.field("kind", NAME),  # "records" of a transaction, "plain" ones, or a marker: "commit", "abort"
+    ]
+)
+"""The record batches of logs, partition by partition in their order, whether or not readers are given them."""
+
+GIVEN = pa.schema(
+    [
+        pa.field("first", pa.int64()),  # of the batch that gives it, in the partition that keeps the group
+        pa.field("topic", NAME),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("metadata", pa.string()),
+    ]
+)
+"""The positions that a group was given in its own log, transactions that were aborted included."""
+
 
 class Chunks:
     """A table in the making: what was added becomes Arrow by the thousands, so that few rows are Python objects at a time.

@@ -22,8 +22,10 @@ from onceflow.verify.oracle.how_far import OnBatch
 from onceflow.verify.oracle.judging import Judgement, judge
 from onceflow.verify.oracle.judging.matching import NOTHING
 from onceflow.verify.oracle.judging.positions import judged_looks
-from onceflow.verify.recording import Observed, Recorded, holds
+from onceflow.verify.recording import Log, Observed, Recorded, holds
+from onceflow.verify.recording.log import records_of
 from onceflow.verify.recording.tables import PROGRESS, READ, SENT, STABLE
+from onceflow.verify.recording.transactions import transactions_of
 from onceflow.verify.report.text import counted
 from onceflow.verify.result import Encounter, Happening, Lane, Recovery, RunResult, Series
 from onceflow.verify.running.encounters import met_nothing
@@ -69,6 +71,7 @@ class Raw:
     observed: Observed | None = None
     effects: pa.Table | None = None  # None: no readers ran behind the output
     handled: bool = True  # whether they handled all of it, and ended in order
+    log: Log | None = None  # None: of an engine that has no transactions
 
 
 def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lambda done, total: None) -> RunResult:
@@ -177,6 +180,7 @@ def _verdict(
         grown,
         raw.effects,
         raw.handled,
+        raw.log,
     )
     for known in (expected, None):  # against the replay, or else as the log alone has it
         try:
@@ -340,10 +344,25 @@ def _counts(raw: Raw, happenings: Sequence[Happening]) -> Mapping[str, int]:
         "commits of batches": sum(each.lane is Lane.BATCH for each in happenings),
         **({"attempts aborted": driver.course.steps_told["ABORT"]} if raw.engine.is_ours else {}),
         "drivers": driver.generation,
+        **_counts_of_the_log(raw.log),
         **_counts_of_effects(raw),
         "looks at the progress": pc.count_distinct(raw.progress["look"]).as_py(),
         "faults": raw.injected,
         "faults that met work": sum(each.met for each in raw.encounters),
+    }
+
+
+def _counts_of_the_log(log: Log | None) -> Mapping[str, int]:
+    if log is None:
+        return {}
+    found = transactions_of(log)
+    unread = log.batches.filter(pa.array((found.of_batch >= 0) & ~found.is_committed))
+    unread = unread.filter(pc.not_equal(unread["topic"].cast(pa.string()), GROUPS_TOPIC))
+    return {
+        "transactions committed": found.status.count("ok"),
+        "transactions aborted": found.status.count("fail"),
+        "transactions left open": found.status.count("info"),
+        "output records aborted": records_of(unread),
     }
 
 

@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from onceflow.errors import OnceflowError, PipelineStuck, VerificationError
 from onceflow.transaction.questions import ANCHOR_TOPIC
@@ -33,7 +34,7 @@ from onceflow.verify.engines.lines import Message
 from onceflow.verify.faults.catalog import Fault
 from onceflow.verify.faults.checkpoint import STATELESS, keeps_state
 from onceflow.verify.history import Recorder
-from onceflow.verify.recording import ProgressWatcher, ReadCommittedRecorder, StableWatcher, observe, read_all
+from onceflow.verify.recording import ProgressWatcher, ReadCommittedRecorder, StableWatcher, observe, read_all, read_log
 from onceflow.verify.recording.beside import Beside
 from onceflow.verify.recording.ends import ends_of
 from onceflow.verify.recording.tables import last_offsets
@@ -437,6 +438,10 @@ def _look(world: PrivateWorld, raw: Raw, reader: ReadCommittedRecorder) -> None:
     least = _partitions(world, reader)
     raw.observed = observe(servers, (*everything, ANCHOR_TOPIC), world.plan.name, least=least, clock=clock)
     raw.final = read_all(servers, raw.observed.ends, clock=clock)
+    if raw.engine.is_ours:
+        ends = raw.observed.ends
+        written = ends.filter(pc.is_in(ends["topic"].cast(pa.string()), pa.array(world.topics_out)))
+        raw.log = read_log(servers, written, raw.observed.group, world.plan.name)
     if behind := reader.behind(raw.final, _SEEN_S):
         places = ", ".join(f"{topic}-{partition}" for topic, partition in behind)
         raw.weaknesses.append(

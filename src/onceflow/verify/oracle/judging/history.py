@@ -1,5 +1,5 @@
-"""The history of a run, in the order: writers, the pipeline's batches, the concurrent reader, the final reader, the effects, the
-ends.
+"""The history of a run, in the order: writers, the pipeline's batches, what of its attempts was not committed, the concurrent
+reader, the final reader, the effects, the ends, the transactions of the log, the looks at what they gave.
 
 What the concurrent reader got from behind a stable end, after that was asked for, stands behind the ends::
 
@@ -30,6 +30,7 @@ from onceflow.verify.oracle.judging.batches import (
 from onceflow.verify.oracle.judging.beginnings import Beginnings
 from onceflow.verify.oracle.judging.book import Book, Lanes, choice, flat, kinds
 from onceflow.verify.oracle.judging.effects import add_effects
+from onceflow.verify.oracle.judging.logged import Logged
 from onceflow.verify.oracle.judging.positions import add_commits, add_last_look, add_looks
 from onceflow.verify.oracle.judging.sightings import Sightings, sightings
 from onceflow.verify.recording.recorded import Recorded
@@ -53,6 +54,7 @@ def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table,
     lanes = Lanes()
     book = Book(lanes)
     final, seen, wrote = sightings(recorded, expected, lanes)
+    logged = Logged.of(recorded, lanes)
     reasons = []
     batches = None
     _add_sent(book, recorded.sent, lanes)
@@ -70,6 +72,8 @@ def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table,
         add_batches(book, batches, polled, expected, wrote, recorded.pipeline)
         if not expected.refused:
             _add_nobody(book, recorded, wrote.lane, lanes)
+    if logged is not None:
+        logged.add_uncommitted(book, (final, seen))
     late = _is_late(seen, recorded, lanes)
     _add_beginning(book, seen)
     _add_seen(book, seen, ~late)
@@ -80,7 +84,7 @@ def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table,
     _add_seen(book, seen, late)
     known: Ints = np.empty(0, np.int64)
     if expected is not None and batches is not None and batches.next_batch is not None:
-        known = add_commits(book, recorded, expected, batches, lanes)
+        known = add_commits(book, recorded, expected, batches, lanes, logged, (final, seen))
         add_looks(book, recorded, expected, known, lanes)
     add_last_look(book, recorded, known, lanes, OBSERVER)
     return book.table(), reasons, seen.batch

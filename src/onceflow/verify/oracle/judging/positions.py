@@ -24,6 +24,8 @@ from onceflow.verify.history.coding import Ints, among, dense, plain_numbers
 from onceflow.verify.oracle.expected import Expected
 from onceflow.verify.oracle.judging.batches import Batches, finished_for_nothing
 from onceflow.verify.oracle.judging.book import Book, Lanes, choice, kinds
+from onceflow.verify.oracle.judging.logged import Logged, add_batches_key, add_logged, batches_key, process_of
+from onceflow.verify.oracle.judging.sightings import Sightings
 from onceflow.verify.recording.recorded import Recorded
 
 WATCHER = "watcher"
@@ -31,16 +33,39 @@ _CLAIM = -1
 _NO_QUERY = ""  # of the progress that a claim commits, before any batch
 
 
-def add_commits(book: Book, recorded: Recorded, expected: Expected, batches: Batches, lanes: Lanes) -> Ints:
-    """A transaction for each committed batch, and before all of them the claim of the name, which gives progress 0.
+def add_commits(
+    book: Book,
+    recorded: Recorded,
+    expected: Expected,
+    batches: Batches,
+    lanes: Lanes,
+    logged: Logged | None,
+    sightings: tuple[Sightings, ...],
+) -> Ints:
+    """The transactions that gave positions: those of the log, or, where nobody has read that, one for each committed batch.
 
-    Returns the lanes that are given positions: the anchor's, and those of the input.
-    A partition of which nothing is committed stands at 0; so all of them do at the claim. A batch that Spark calls finished had
-    to be committed, so there is one for that, too.
+    Before all of them the claim of the name gives progress 0. Returns the lanes that are given positions: the anchor's, and those
+    of the input. A partition of which nothing is committed stands at 0; so all of them do at the claim. A batch that Spark calls
+    finished had to be committed, so there is one for that, too.
     """
+    known = np.append(np.unique(batches.given()[1]), _anchor(lanes))
+    finished = finished_for_nothing(recorded, expected)
+    if logged is None:
+        _add_planned(book, recorded, batches, finished, lanes)
+    else:
+        process = process_of(recorded)
+        _add(book, recorded, process, known * 0, known, known * 0, in_transactions=True)
+        add_batches_key(book, recorded, batches.next_batch or 0, lanes)
+        add_logged(book, recorded, logged, logged.batches_taken(expected, sightings), lanes)
+        if finished is not None:
+            anchor = known[-1:]
+            _add(book, recorded, process, anchor * 0, anchor, anchor * 0 + finished + 1, in_transactions=True)
+    return known
+
+
+def _add_planned(book: Book, recorded: Recorded, batches: Batches, finished: int | None, lanes: Lanes) -> None:
     batch, lane, offset = batches.given()
     committed = np.arange(_CLAIM, batches.next_batch or 0)
-    finished = finished_for_nothing(recorded, expected)
     if finished is not None:
         committed = np.append(committed, finished)
     anchor, begins = _anchor(lanes), np.unique(lane)
@@ -55,7 +80,6 @@ def add_commits(book: Book, recorded: Recorded, expected: Expected, batches: Bat
         np.concatenate([np.zeros(len(begins), np.int64), offset, committed + 1])[order],
         in_transactions=True,
     )
-    return np.append(begins, anchor)
 
 
 def add_looks(book: Book, recorded: Recorded, expected: Expected, known: Ints, lanes: Lanes) -> None:
@@ -99,7 +123,10 @@ def add_last_look(book: Book, recorded: Recorded, known: Ints, lanes: Lanes, obs
     committed = recorded.observed.committed
     seen = {lanes.number(*at): offset for at, offset in committed.offsets.items() if at[0] in recorded.inputs}
     if len(known) and committed.progress is not None:
-        seen = {**dict.fromkeys(known.tolist(), 0), _anchor(lanes): committed.progress.next_batch, **seen}
+        next_batch = committed.progress.next_batch
+        seen = {**dict.fromkeys(known.tolist(), 0), _anchor(lanes): next_batch, **seen}
+        if recorded.log is not None:
+            seen[batches_key(recorded, lanes)] = next_batch
     lane, offset = (np.asarray(list(each), np.int64) for each in (seen.keys(), seen.values()))
     _add(book, recorded, observer, np.zeros(len(lane), np.int64), lane, offset)
 

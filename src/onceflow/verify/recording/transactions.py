@@ -1,0 +1,112 @@
+"""The transactions in a log: which batches are of one, and what became of it.
+
+A producer has one transaction at a time, and its marker on each partition ends what it wrote there. On all partitions together a
+transaction is told by producer id and epoch, for an attempt of the pipeline always runs under an epoch of its own. The n-th of
+one epoch on each partition are taken for one: on version 1 a claim that is renewed has the epoch of the attempt before it, and
+writes to the group's partition alone. Of producers that use an epoch for more than that it is not known which belong together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.verify.cluster.placement import GROUPS_TOPIC
+from onceflow.verify.history.coding import Ints
+from onceflow.verify.recording.log import Log
+from onceflow.verify.recording.tables import Place
+
+Name = tuple[int, int, int]
+"""Producer id, epoch, and how many transactions of this epoch were before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """Numbered in the order in which they were committed, behind all others.
+
+    ``status``, by number: "ok", "fail" (aborted) or "info" (open). ``of_batch`` is the number of the transaction of each row of
+    the log's batches, -1 for a row of none; ``is_committed`` says of each row whether a marker there has committed it.
+    ``of_given`` is the number for each row of the log's positions.
+    """
+
+    names: tuple[Name, ...]
+    status: tuple[str, ...]
+    of_batch: Ints
+    is_committed: np.ndarray
+    of_given: Ints
+
+
+@dataclass(slots=True)
+class _Part:
+    """What a transaction wrote to one partition: rows of the log's batches."""
+
+    name: Name
+    place: Place
+    rows: list[int] = field(default_factory=list)
+    outcome: str = ""  # "commit" or "abort", by its marker
+    ended: int = -1  # the offset of that
+
+
+def transactions_of(log: Log) -> Transactions:
+    """The transactions of a log."""
+    parts = _parts(log.batches.to_pylist())
+    by_name: dict[Name, list[_Part]] = {}
+    for part in parts:
+        by_name.setdefault(part.name, []).append(part)
+    order = sorted(by_name, key=lambda name: (_committed_at(by_name[name]), name))
+    number = {name: place for place, name in enumerate(order)}
+    of_batch = np.full(len(log.batches), -1, np.int64)
+    is_committed = np.zeros(len(log.batches), bool)
+    for part in parts:
+        of_batch[part.rows] = number[part.name]
+        is_committed[part.rows] = part.outcome == "commit"
+    status = tuple(_status(each.outcome for each in by_name[name]) for name in order)
+    return Transactions(tuple(order), status, of_batch, is_committed, _of_given(log, of_batch))
+
+
+def _parts(batches: list[dict[str, Any]]) -> list[_Part]:
+    parts: list[_Part] = []
+    unended: dict[tuple[Place, int], list[_Part]] = {}
+    ended: Counter[tuple[Place, int, int]] = Counter()
+    for row, batch in enumerate(batches):
+        place, producer, epoch = (batch["topic"], batch["partition"]), batch["producer"], batch["epoch"]
+        theirs = unended.setdefault((place, producer), [])
+        if batch["kind"] == "records":
+            if not theirs or theirs[-1].name[1] != epoch:
+                theirs.append(_Part((producer, epoch, ended[place, producer, epoch]), place))
+                parts.append(theirs[-1])
+            theirs[-1].rows.append(row)
+        elif batch["kind"] in ("commit", "abort"):
+            for part in theirs:
+                part.outcome, part.ended = batch["kind"], batch["first"]
+                ended[place, producer, part.name[1]] += 1
+            theirs.clear()
+    return parts
+
+
+def _status(outcomes: Iterable[str]) -> str:
+    """A transaction that is committed on one partition is committed; whatever is not so elsewhere is torn from it."""
+    found = set(outcomes)
+    if "commit" in found:
+        return "ok"
+    return "info" if "" in found else "fail"
+
+
+def _committed_at(parts: list[_Part]) -> int:
+    """By the log that keeps the group, for each of the pipeline's writes there; -1 for what was not committed there."""
+    return max((part.ended for part in parts if part.place[0] == GROUPS_TOPIC and part.outcome == "commit"), default=-1)
+
+
+def _of_given(log: Log, of_batch: Ints) -> Ints:
+    kept = [
+        row for row, topic in enumerate(log.batches["topic"].cast(pa.string()).to_pylist()) if topic == GROUPS_TOPIC
+    ]
+    first = np.asarray(log.batches["first"].combine_chunks(), np.int64)[kept]
+    at = np.searchsorted(first, np.asarray(log.given["first"].combine_chunks(), np.int64))
+    found: Ints = of_batch[kept][at] if len(at) else np.empty(0, np.int64)
+    return found

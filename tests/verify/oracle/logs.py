@@ -1,0 +1,76 @@
+"""The logs behind ``tables.Tables``: which attempts stand in them, and what each has committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.verify.oracle.tables import BATCHES, PER_BATCH, QUERY, table
+
+from onceflow.transaction.progress import Progress
+from onceflow.transaction.questions import ANCHOR_TOPIC
+from onceflow.verify.recording.log import Log
+from onceflow.verify.recording.tables import BATCHES as RECORD_BATCHES
+from onceflow.verify.recording.tables import GIVEN
+
+SIZE = PER_BATCH + 1
+GROUP = ("__consumer_offsets", 7)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A transaction: where it wrote, by partition of the output, and which progress and ends of which batches it gave.
+
+    ``outcome`` is its marker, "" for none; ``elsewhere`` those of partitions on which that is another one.
+    """
+
+    epoch: int
+    wrote: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    next_batch: int | None = None
+    ended: tuple[int, ...] = ()
+    outcome: str = "commit"
+    elsewhere: Mapping[int, str] = field(default_factory=dict)
+    query: str = QUERY
+
+
+def attempt_of(batch: int, **others: Any) -> Attempt:
+    """The one attempt of a batch in a good run."""
+    wrote = dict.fromkeys(range(2), (batch * SIZE, batch * SIZE + PER_BATCH))
+    return Attempt(**{"epoch": batch + 1, "wrote": wrote, "next_batch": batch + 1, "ended": (batch, batch), **others})
+
+
+CLAIM = Attempt(0, next_batch=0, query="")
+
+
+def good_attempts() -> list[Attempt]:
+    """A claim, and one attempt of each batch."""
+    return [CLAIM, *map(attempt_of, range(BATCHES))]
+
+
+def log_of(attempts: Iterable[Attempt]) -> Log:
+    """What brokers have when these have been made, one after the other."""
+    output: list[tuple[Any, ...]] = []
+    group: list[tuple[Any, ...]] = []
+    given: list[tuple[Any, ...]] = []
+    for number, attempt in enumerate(attempts):
+        for partition, (first, until) in attempt.wrote.items():
+            marker = attempt.elsewhere.get(partition, attempt.outcome)
+            output += _written(("out", partition), first, until, attempt.epoch, marker)
+        if attempt.next_batch is not None:
+            at = 2 * number
+            group += _written(GROUP, at, at + 1, attempt.epoch, attempt.outcome)
+            given += [(at, *each) for each in _positions(attempt)]
+    output.sort(key=lambda row: row[1:3])
+    return Log(table(RECORD_BATCHES, [*output, *group]), table(GIVEN, given))
+
+
+def _written(place: tuple[str, int], first: int, until: int, epoch: int, marker: str) -> list[tuple[Any, ...]]:
+    records = (*place, first, until, 1, epoch, "records")
+    return [records, (*place, until, until + 1, 1, epoch + 1, marker)] if marker else [records]
+
+
+def _positions(attempt: Attempt) -> list[tuple[Any, ...]]:
+    progress = Progress(attempt.next_batch or 0, attempt.query, "driver", ()).encode()
+    ends = [("in", p, (batch + 1) * SIZE, "") for p, batch in enumerate(attempt.ended)]
+    return [(ANCHOR_TOPIC, 0, *progress), *ends]

@@ -1,0 +1,154 @@
+"""What a real broker has of transactions: those that were committed, aborted, and left open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka.protocol.consumer import OffsetDeleteRequest
+from tests.conftest import TopicFactory
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.client import GROUP, KafkaClient
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.verify.recording import read_log
+from onceflow.verify.recording.ends import Asker, place_of_group
+from onceflow.verify.recording.log import Log, records_of
+from onceflow.verify.recording.transactions import Transactions, transactions_of
+
+PATIENCE_S = 60.0
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+class Writer:
+    """Writes to the topic ``name``, and commits positions of it for the group of a pipeline of that name.
+
+    Each transaction has a producer of its own, and so an epoch of its own.
+    """
+
+    def __init__(self, broker: EmbeddedBroker, name: str, **options: object) -> None:
+        self._topic = name
+        servers = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
+        self._options = {**servers, "transactional.id": name, **options}
+        self._group = Consumer({**servers, "group.id": f"onceflow-{name}"})
+
+    @contextmanager
+    def transaction(self, *, commit: bool = True) -> Iterator[Writer]:
+        self._begin()
+        yield self
+        (self._producer.commit_transaction if commit else self._producer.abort_transaction)(PATIENCE_S)
+
+    def opens(self, *counts: int) -> None:
+        """A transaction that nobody ends."""
+        self._begin()
+        self.sends(*counts)
+
+    def _begin(self) -> None:
+        self._producer = Producer(self._options)
+        self._producer.init_transactions(PATIENCE_S)
+        self._producer.begin_transaction()
+
+    def sends(self, *counts: int) -> None:
+        """So many records to each partition, in one batch or more."""
+        for partition, count in enumerate(counts):
+            for number in range(count):
+                self._producer.produce(self._topic, b"%d" % number, partition=partition)
+        assert self._producer.flush(PATIENCE_S) == 0
+
+    def gives(self, offset: int) -> None:
+        positions = [TopicPartition(self._topic, 0, offset, f"metadata {offset}")]
+        self._producer.send_offsets_to_transaction(positions, self._group.consumer_group_metadata(), PATIENCE_S)
+
+    def close(self) -> None:
+        self._group.close()
+
+
+def logged(broker: EmbeddedBroker, name: str) -> Log:
+    servers = broker.bootstrap_servers
+    asker = Asker(servers)
+    known = ClusterAdmin(ClusterSettings.of(servers)).partitions()
+    ends = asker.ends([(name, partition) for partition in known[name]])
+    return read_log(servers, ends, asker.ends(place_of_group(name, known)), name)
+
+
+def of_status(log: Log, found: Transactions, status: str) -> list[dict[int, int]]:
+    """For each transaction of this status, how many records it has on each partition of the topic, and of the group's as -1."""
+    chosen = []
+    for number in (each for each, its in enumerate(found.status) if its == status):
+        rows = log.batches.filter(found.of_batch == number).to_pylist()
+        counts: dict[int, int] = {}
+        for row in rows:
+            at = -1 if row["topic"].startswith("__") else row["partition"]
+            counts[at] = counts.get(at, 0) + row["until"] - row["first"]
+        chosen.append(counts)
+    return chosen
+
+
+def test_each_transaction_is_told_with_its_records_its_positions_and_its_outcome(
+    broker: EmbeddedBroker, topic: TopicFactory
+) -> None:
+    name = topic(2)
+    writer = Writer(broker, name)
+    with writer.transaction():
+        writer.sends(3, 2)
+        writer.gives(7)
+    with writer.transaction(commit=False):
+        writer.sends(5)
+        writer.gives(9)
+    with writer.transaction():
+        writer.sends(0, 1)
+        writer.gives(11)
+    writer.opens(4)
+    log = logged(broker, name)
+    found = transactions_of(log)
+    assert of_status(log, found, "ok") == [{0: 3, 1: 2, -1: 1}, {1: 1, -1: 1}]
+    assert of_status(log, found, "fail") == [{0: 5, -1: 1}]
+    assert of_status(log, found, "info") == [{0: 4}]
+    given = zip(found.of_given.tolist(), log.given.to_pylist(), strict=True)
+    assert [(found.status[txn], row["offset"], row["metadata"].rstrip("\0")) for txn, row in given] == [
+        ("ok", 7, "metadata 7"), ("fail", 9, "metadata 9"), ("ok", 11, "metadata 11"),
+    ]  # fmt: skip
+    uncommitted = log.batches.filter((found.of_batch >= 0) & ~found.is_committed)
+    assert records_of(uncommitted) == 5 + 1 + 4
+    writer.close()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_compressed_records_are_counted_without_their_contents(
+    broker: EmbeddedBroker, topic: TopicFactory, codec: str
+) -> None:
+    """Not all codecs are here: of what a user's pipeline compresses, the heads of batches are enough."""
+    name = topic(1)
+    writer = Writer(broker, name, **{"compression.type": codec})
+    with writer.transaction():
+        writer.sends(500)
+    log = logged(broker, name)
+    assert of_status(log, transactions_of(log), "ok") == [{0: 500}]
+    writer.close()
+
+
+def test_what_others_write_and_what_is_removed_is_of_no_transaction(
+    broker: EmbeddedBroker, topic: TopicFactory
+) -> None:
+    name = topic(1)
+    writer = Writer(broker, name)
+    with writer.transaction():
+        writer.gives(7)
+    stranger = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    stranger.produce(name, b"of nobody")
+    assert stranger.flush(PATIENCE_S) == 0
+    with KafkaClient(ClusterSettings.of(broker.bootstrap_servers).for_protocol()) as client:
+        kind = OffsetDeleteRequest.OffsetDeleteRequestTopic
+        asked = kind(name=name, partitions=[kind.OffsetDeleteRequestPartition(partition_index=0)])
+        group = f"onceflow-{name}"
+        answer = client.ask_coordinator(GROUP, group, OffsetDeleteRequest(group_id=group, topics=[asked]))
+        assert not answer.error_code
+    log = logged(broker, name)
+    found = transactions_of(log)
+    assert [row["kind"] for row in log.batches.to_pylist() if row["topic"] == name] == ["plain"]
+    assert [row["offset"] for row in log.given.to_pylist()] == [7]
+    assert of_status(log, found, "ok") == [{-1: 1}]
+    writer.close()
