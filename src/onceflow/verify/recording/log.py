@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.kafka.client import KafkaClient
+from onceflow.kafka.client import Again, KafkaClient
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.kafka_python import FetchRequest, MemoryRecords
 from onceflow.transaction.questions import transactional_id
@@ -80,12 +80,15 @@ class _Reader:
                     self._batches.extend([_row(topic, partition, batch)])
 
     def _fetched(self, topic: str, partition: int, offset: int) -> list[Any]:
-        """Raises Again, where the leader does not answer, or is another one now; and RequestFailed."""
+        """Raises RequestFailed; and Again where the leader does not answer, is another one now, or has not come to the end yet."""
         leader = self._client.topics([topic], refresh=True)[topic].leaders[partition]
         response = self._client.ask(leader, _request(topic, partition, offset))
         answer = response.responses[0].partitions[0]
         self._client.check(answer.error_code, f"the log of {topic}-{partition} from {offset} on", "READ")
-        return list(MemoryRecords(answer.records or b""))
+        found = list(MemoryRecords(answer.records or b""))
+        if not found:
+            raise Again(f"no record batch at {offset}")
+        return found
 
     def _positions(self, batch: Any) -> Iterator[tuple[Any, ...]]:
         for record in batch:
