@@ -80,7 +80,7 @@ class _Reader:
                     self._batches.extend([_row(topic, partition, batch)])
 
     def _fetched(self, topic: str, partition: int, offset: int) -> list[Any]:
-        """Raises RequestFailed; and Again where the leader does not answer, is another one now, or has not come to the end yet."""
+        """Raises RequestFailed; and Again where the leader does not answer, is another one now, or has not come so far."""
         leader = self._client.topics([topic], refresh=True)[topic].leaders[partition]
         response = self._client.ask(leader, _request(topic, partition, offset))
         answer = response.responses[0].partitions[0]
