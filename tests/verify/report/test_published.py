@@ -21,7 +21,7 @@ OPEN = {
     ("kill-standby", "2"): MET_NOTHING,
 }
 """The kinds that have not met work in any run of a transaction version. Whichever has is no longer one of them."""
-OF_AN_OLDER_KAFKA = {"the matrix"}
+OF_AN_OLDER_KAFKA: set[str] = set()
 """The newest runs that are not yet of the release that is embedded. Whichever is is no longer one of them."""
 
 
