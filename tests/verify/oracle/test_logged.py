@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 
+import pyarrow as pa
 import pytest
-from tests.verify.oracle.logs import CLAIM, Attempt, attempt_of, good_attempts, log_of
+from tests.verify.oracle.logs import CLAIM, Attempt, any_good_run, attempt_of, good_attempts, log_of
 from tests.verify.oracle.tables import BATCHES, END, PER_BATCH, Look, Tables, outputs
 
 from onceflow.verify.oracle.judging import Judgement, judge
+from onceflow.verify.recording.log import Log
+from onceflow.verify.recording.tables import GIVEN
 
 ABORTED = Attempt(9, wrote={0: (END, END + PER_BATCH)}, outcome="abort")
 """Behind all output, so that nothing stands in its way."""
@@ -46,6 +50,13 @@ def test_a_good_run_is_good(attempts: list[Attempt], looks: Sequence[Look]) -> N
     assert judgement.not_judged == judge(Tables(looks=looks).recorded(), Tables().expected()).not_judged
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_attempts_of_a_good_run_accuse_nobody(seed: int) -> None:
+    """Whatever was aborted, claimed, left open or without output, with equal contents and free partitions."""
+    tables, attempts = any_good_run(Random(seed))
+    assert violations(attempts, tables) == {}
+
+
 def test_whoever_reads_what_an_aborted_attempt_wrote_is_named() -> None:
     """Though the same record was committed as well, and the final reader got that alone."""
     repeated = replace(outputs()[-1], partition=0, offset=END)
@@ -74,20 +85,26 @@ def test_output_of_a_batch_in_the_transaction_of_another_is_named() -> None:
     assert violations(torn) == {"consumed_twice": 1}
 
 
-def test_positions_are_those_that_transactions_really_gave() -> None:
-    """The checkpoint says where batch 1 ended; what it committed is known of the log alone."""
-    looks = [*GOOD_LOOKS[:2], Look(2, (2, 1)), *GOOD_LOOKS[3:]]
-    torn = [CLAIM, attempt_of(0), attempt_of(1, ended=(2, 1)), attempt_of(2)]
-    assert violations(good_attempts(), Tables(looks=looks)) == {"torn_progress": 2}
-    assert violations(torn, Tables(looks=looks)) == {}  # what was seen is what was given
-    further = [*good_attempts()[:-1], attempt_of(2, ended=(3, 2))]
-    assert violations(further, Tables())["torn_progress"] == 1  # and the group does not stand there
-
-
-def test_a_position_that_was_aborted_may_be_seen_by_nobody() -> None:
-    aborted = Attempt(9, next_batch=2, ended=(7, 1), outcome="abort")
-    attempts = [CLAIM, attempt_of(0), aborted, attempt_of(1), attempt_of(2)]
-    assert violations(attempts, Tables(looks=[*GOOD_LOOKS[:2], Look(2, (7, 1)), *GOOD_LOOKS[3:]]))["torn_progress"] >= 1
+@pytest.mark.parametrize(
+    ("attempts", "found"),
+    [
+        ([attempt_of(0), attempt_of(1, ended=(2, 1)), attempt_of(2)], 2),  # a partition is further than its batch
+        ([attempt_of(0), attempt_of(1, ended=(2, 2)), attempt_of(2)], 1),  # both are: the progress is not
+        ([attempt_of(0), attempt_of(1, ended=(0, 0)), attempt_of(2)], 2),  # the progress without the offsets
+        (
+            [attempt_of(0), Attempt(8, next_batch=1, ended=(1, 1)), attempt_of(1), attempt_of(2)],
+            1,
+        ),  # they come before it
+        (
+            [attempt_of(0), attempt_of(1), attempt_of(2), Attempt(8, next_batch=3, ended=(1, 2))],
+            1,
+        ),  # set back by a claim
+    ],
+    ids=["one further", "both further", "progress alone", "offsets first", "set back"],
+)
+def test_what_a_transaction_gives_must_be_of_one_batch(attempts: list[Attempt], found: int) -> None:
+    """Nobody has looked in time; that is what the log is for."""
+    assert violations([CLAIM, *attempts]) == {"torn_progress": found}
 
 
 def test_a_transaction_that_was_aborted_on_one_partition_is_torn() -> None:
@@ -110,15 +127,62 @@ def test_what_was_left_open_is_of_unknown_outcome() -> None:
     assert statuses == ["info"] * PER_BATCH
 
 
+def test_a_batch_that_no_transaction_has_is_named() -> None:
+    """It had no output; batch 2 came with its offsets, and with a progress that says that it was."""
+    visible = [each for each in outputs() if each.batch != 1]
+    attempts = [CLAIM, attempt_of(0), attempt_of(2)]
+    assert violations(attempts, Tables(wanted=visible, visible=visible)) == {"lost": 1}
+
+
+def test_of_several_positions_in_one_transaction_the_last_one_counts() -> None:
+    log = log_of(good_attempts())
+    rows = log.given.to_pylist()
+    twice = replace(log, given=pa.Table.from_pylist([*rows[:-1], {**rows[-1], "offset": 3}, rows[-1]], GIVEN))
+    assert judge(replace(Tables().recorded(), log=twice), Tables().expected()).violations == {}
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        Tables(whole=True),
+        Tables(next_batch=None, position=0),
+        Tables(planned_ends=("a", "b", "c"), committed_ends=("a", "b", "another")),
+    ],
+    ids=["whole", "no progress", "planned anew"],
+)
+def test_where_batches_are_not_known_attempts_accuse_nobody(tables: Tables) -> None:
+    """An attempt that is known makes no other writer unknown; and what nothing is looked for by is not listed."""
+    without = judge(tables.recorded(), tables.expected())
+    found = judged([*good_attempts(), ABORTED], tables)
+    assert found.violations == without.violations
+    assert found.reasons == without.reasons
+    assert {check.anomaly for check in found.checks} == {check.anomaly for check in without.checks}
+
+
+def test_where_output_is_not_judged_attempts_accuse_nobody() -> None:
+    """Batches are known: that one is committed twice shows all the same."""
+    refused, attempts = Tables(refused="the plan calls rand()"), [*good_attempts(), ABORTED]
+    assert violations(attempts, refused) == {}
+    assert judge(replace(Tables().recorded(), log=log_of(attempts)), None).violations == {}
+    again = attempt_of(2, epoch=10, wrote={0: (END + 9, END + 10)})
+    assert violations([*attempts, again], refused) == {"consumed_twice": 1}
+
+
+def test_progress_that_a_stranger_wrote_ends_no_judgement() -> None:
+    log = log_of([*good_attempts(), ABORTED, Attempt(10, next_batch=BATCHES)])
+    rows = [{**row, "metadata": "of a tool"} if row["first"] >= 10 else row for row in log.given.to_pylist()]
+    spoilt = replace(log, given=pa.Table.from_pylist(rows, GIVEN))
+    assert judge(replace(Tables().recorded(), log=spoilt), Tables().expected()).violations == {}
+
+
+def test_an_empty_log_has_no_batch() -> None:
+    """Nobody could say so of a pipeline whose output is there."""
+    found = judge(replace(Tables().recorded(), log=Log()), Tables().expected())
+    assert found.violations == {"unseen": BATCHES}
+
+
 def test_without_the_log_nobody_looks_for_batches_of_two_transactions() -> None:
     """A report that lists a check which cannot find anything says more than is so."""
     names = {check.anomaly for check in judge(Tables().recorded(), Tables().expected()).checks}
-    assert not names & {"consumed_twice", "consumed_never"}
-    assert {check.anomaly for check in judged(good_attempts()).checks} == {*names, "consumed_twice", "consumed_never"}
-
-
-def test_a_record_that_no_batch_has_read_and_a_transaction_went_past_is_named() -> None:
-    read = [each for each in Tables().read if (each.batch, each.partition) != (1, 0)]
-    gone = [each for each in outputs() if (each.batch, each.partition) != (1, 0)]
-    tables = Tables(read=read, wanted=gone, visible=gone)
-    assert violations(good_attempts(), tables)["consumed_never"] == PER_BATCH
+    assert "consumed_twice" not in names
+    assert {check.anomaly for check in judged(good_attempts()).checks} == {*names, "consumed_twice"}

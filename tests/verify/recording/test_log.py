@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from kafka.protocol.consumer import OffsetDeleteRequest
 from tests.conftest import TopicFactory
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.errors import RequestFailed
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.client import GROUP, KafkaClient
 from onceflow.kafka.settings import ClusterSettings
@@ -151,4 +154,25 @@ def test_what_others_write_and_what_is_removed_is_of_no_transaction(
     assert [row["kind"] for row in log.batches.to_pylist() if row["topic"] == name] == ["plain"]
     assert [row["offset"] for row in log.given.to_pylist()] == [7]
     assert of_status(log, found, "ok") == [{-1: 1}]
+    writer.close()
+
+
+def test_a_log_that_lacks_something_is_not_read_as_if_it_were_whole(
+    broker: EmbeddedBroker, topic: TopicFactory
+) -> None:
+    """Who drops it does not matter: nobody would know of the attempts in it."""
+    name = topic(1)
+    writer = Writer(broker, name)
+    for _ in range(2):
+        with writer.transaction():
+            writer.sends(3)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for done in admin.delete_records([TopicPartition(name, 0, 4)]).values():
+        done.result(PATIENCE_S)
+    servers = broker.bootstrap_servers
+    ends = Asker(servers).ends([(name, 0)])
+    whole = ends.set_column(ends.schema.get_field_index("start"), ends.schema.field("start"), pa.array([0]))
+    with pytest.raises(RequestFailed, match=f"the log of {name}-0 from 0 on: OffsetOutOfRange"):
+        read_log(servers, whole, None, name)
+    assert records_of(read_log(servers, ends, None, name).batches) == 3 + 1
     writer.close()

@@ -9,14 +9,15 @@ positions were committed with them. A pipeline cannot tell it better, for what i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onceflow.errors import VerificationError
 from onceflow.kafka.client import Again, KafkaClient
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.kafka_python import FetchRequest, MemoryRecords
@@ -24,6 +25,10 @@ from onceflow.transaction.questions import transactional_id
 from onceflow.verify.recording.offset_commits import position_of
 from onceflow.verify.recording.tables import BATCHES, GIVEN, Chunks
 
+WHOLE_GROUP_LOG: Mapping[str, str] = {"offsets.topic.segment.bytes": str(1 << 30)}
+"""Broker settings without which the log of the groups is compacted some ten thousand transactions later: only a segment that is
+full is.
+"""
 PATIENCE_S = 120.0
 _MOST_BYTES = 16 << 20  # of one answer
 _WAIT_MS = 500
@@ -46,7 +51,8 @@ def read_log(
     """The logs of the partitions in ``ends`` (``tables.ENDS``), and of the one in ``group``, which keeps the pipeline's group.
 
     Each from its beginning to its end, which is that of a moment when nobody wrote any more. ``pipeline`` is the plan's name.
-    Raises KafkaError; a broker that does not answer is asked again for ``patience_s``.
+    Raises KafkaError; a broker that does not answer is asked again for ``patience_s``. Raises VerificationError where something
+    of them is not there any more, or not known.
     """
     settings = ClusterSettings.of(bootstrap_servers)
     with KafkaClient(settings.for_protocol(), patience_s=patience_s) as client:
@@ -73,6 +79,13 @@ class _Reader:
         while offset < end:
             fetch = partial(self._fetched, topic, partition, offset)
             for batch in self._client.repeat(fetch, f"the log of {topic}-{partition}"):
+                if batch.base_offset >= end:  # written since
+                    return
+                if batch.base_offset > offset:
+                    raise VerificationError(
+                        f"{topic}-{partition} has no offset {offset} any more: it was compacted, or cut off",
+                        action="run for less long: what the pipeline's transactions gave is not known",
+                    )
                 offset = batch.next_offset
                 given = list(self._positions(batch)) if keeps_group and not batch.is_control_batch else []
                 self._given.extend(given)
@@ -92,10 +105,8 @@ class _Reader:
 
     def _positions(self, batch: Any) -> Iterator[tuple[Any, ...]]:
         for record in batch:
-            position = position_of(record.key, record.value)
-            if position is not None and position.group == self._group and position.offset is not None:
-                place = (position.topic, position.partition)
-                yield batch.base_offset, *place, position.offset, position.metadata
+            if (position := position_of(self._group, record.key, record.value)) is not None:
+                yield batch.base_offset, *astuple(position)
 
 
 def _request(topic: str, partition: int, offset: int) -> FetchRequest:

@@ -14,27 +14,28 @@ _LEADER_EPOCH_FROM, _COMPACT_FROM = 3, 4
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A position of a group; ``offset`` None: it is removed."""
+    """A position of a group, with what was kept beside it."""
 
-    group: str
     topic: str
     partition: int
-    offset: int | None
-    metadata: str = ""
+    offset: int
+    metadata: str
 
 
-def position_of(key: bytes, value: bytes | None) -> Position | None:
-    """What a record gives; None for one that is of something else. Raises VerificationError for a version that is not known."""
+def position_of(group: str, key: bytes, value: bytes | None) -> Position | None:
+    """The position that a record gives this group; None for one that is of something else, or removes a position.
+
+    Raises VerificationError for a version that is not known.
+    """
     (version,) = struct.unpack_from(">h", key)
-    if version not in _KEYS:
+    if version not in _KEYS or value is None:
         return None
-    group, at = _text(key, 2)
+    whose, at = _text(key, 2)
+    if whose != group:
+        return None
     topic, at = _text(key, at)
     (partition,) = struct.unpack_from(">i", key, at)
-    if value is None:
-        return Position(group, topic, partition, None)
-    offset, metadata = _given(value)
-    return Position(group, topic, partition, offset, metadata)
+    return Position(topic, partition, *_given(value))
 
 
 def _given(value: bytes) -> tuple[int, str]:

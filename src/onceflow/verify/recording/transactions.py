@@ -1,9 +1,9 @@
 """The transactions in a log: which batches are of one, and what became of it.
 
 A producer has one transaction at a time, and its marker on each partition ends what it wrote there. On all partitions together a
-transaction is told by producer id and epoch, for an attempt of the pipeline always runs under an epoch of its own. The n-th of
-one epoch on each partition are taken for one: on version 1 a claim that is renewed has the epoch of the attempt before it, and
-writes to the group's partition alone. Of producers that use an epoch for more than that it is not known which belong together.
+transaction is told by producer id and epoch: what the pipeline commits or aborts, a batch or a claim, always runs under an epoch
+that no earlier request has used. Producers of others use one for all that they commit (version 1): there the n-th on each
+partition are taken for one, though it is not known that they belong together.
 """
 
 from __future__ import annotations

@@ -65,6 +65,7 @@ CERTAIN = frozenset(
         "inconsistent_offsets",
         "phantom",
         "aborted_read",
+        "consumed_twice",
         "torn_progress",
         "hung_transaction",
     }

@@ -71,7 +71,7 @@ class Raw:
     observed: Observed | None = None
     effects: pa.Table | None = None  # None: no readers ran behind the output
     handled: bool = True  # whether they handled all of it, and ended in order
-    log: Log | None = None  # None: of an engine that has no transactions
+    log: Log | None = None  # None: nobody has read it, for the engine has no transactions, or it could not be
 
 
 def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lambda done, total: None) -> RunResult:
@@ -359,10 +359,10 @@ def _counts_of_the_log(log: Log | None) -> Mapping[str, int]:
     unread = log.batches.filter(pa.array((found.of_batch >= 0) & ~found.is_committed))
     unread = unread.filter(pc.not_equal(unread["topic"].cast(pa.string()), GROUPS_TOPIC))
     return {
-        "transactions committed": found.status.count("ok"),
+        "transactions committed, claims included": found.status.count("ok"),
         "transactions aborted": found.status.count("fail"),
         "transactions left open": found.status.count("info"),
-        "output records aborted": records_of(unread),
+        "output records never committed": records_of(unread),
     }
 
 

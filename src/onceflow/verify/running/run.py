@@ -34,9 +34,18 @@ from onceflow.verify.engines.lines import Message
 from onceflow.verify.faults.catalog import Fault
 from onceflow.verify.faults.checkpoint import STATELESS, keeps_state
 from onceflow.verify.history import Recorder
-from onceflow.verify.recording import ProgressWatcher, ReadCommittedRecorder, StableWatcher, observe, read_all, read_log
+from onceflow.verify.recording import (
+    Observed,
+    ProgressWatcher,
+    ReadCommittedRecorder,
+    StableWatcher,
+    observe,
+    read_all,
+    read_log,
+)
 from onceflow.verify.recording.beside import Beside
 from onceflow.verify.recording.ends import ends_of
+from onceflow.verify.recording.log import WHOLE_GROUP_LOG
 from onceflow.verify.recording.tables import last_offsets
 from onceflow.verify.report.text import counted
 from onceflow.verify.result import Encounter, Lane, Lost, RunResult
@@ -142,7 +151,7 @@ def _world(settings: Settings, engine: Engine, files: Place, timeline: Timeline)
         files.kafka,
         brokers=settings.brokers,
         transaction_version=settings.transaction_version,
-        config=FORGET_SOON,
+        config={**FORGET_SOON, **WHOLE_GROUP_LOG},
         wire=settings.wire,
         between=settings.between,
         seed=settings.seed,
@@ -439,9 +448,7 @@ def _look(world: PrivateWorld, raw: Raw, reader: ReadCommittedRecorder) -> None:
     raw.observed = observe(servers, (*everything, ANCHOR_TOPIC), world.plan.name, least=least, clock=clock)
     raw.final = read_all(servers, raw.observed.ends, clock=clock)
     if raw.engine.is_ours:
-        ends = raw.observed.ends
-        written = ends.filter(pc.is_in(ends["topic"].cast(pa.string()), pa.array(world.topics_out)))
-        raw.log = read_log(servers, written, raw.observed.group, world.plan.name)
+        _read_log(world, raw, raw.observed)
     if behind := reader.behind(raw.final, _SEEN_S):
         places = ", ".join(f"{topic}-{partition}" for topic, partition in behind)
         raw.weaknesses.append(
@@ -453,3 +460,15 @@ def _look(world: PrivateWorld, raw: Raw, reader: ReadCommittedRecorder) -> None:
         troubles = world.readers.finish(ends, _HANDLED_S)
         raw.weaknesses += troubles
         raw.effects, raw.handled = world.readers.effects(), not troubles
+
+
+def _read_log(world: PrivateWorld, raw: Raw, observed: Observed) -> None:
+    """What cannot be read of it leaves all else to be judged."""
+    written = observed.ends.filter(pc.is_in(observed.ends["topic"].cast(pa.string()), pa.array(world.topics_out)))
+    try:
+        raw.log = read_log(world.kafka.direct_servers, written, observed.group, world.plan.name)
+    except Exception as error:  # noqa: BLE001  of Kafka's client, or of what no release has written before
+        raise_if_interrupted(error)
+        raw.weaknesses.append(
+            f"the attempts of the pipeline are not judged, for its log was not read: {explained(error)}"
+        )

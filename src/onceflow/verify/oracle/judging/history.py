@@ -1,5 +1,5 @@
 """The history of a run, in the order: writers, the pipeline's batches, what of its attempts was not committed, the concurrent
-reader, the final reader, the effects, the ends, the transactions of the log, the looks at what they gave.
+reader, the final reader, the effects, the ends, what was committed for the group, the looks at that, the batches that were taken.
 
 What the concurrent reader got from behind a stable end, after that was asked for, stands behind the ends::
 
@@ -30,8 +30,8 @@ from onceflow.verify.oracle.judging.batches import (
 from onceflow.verify.oracle.judging.beginnings import Beginnings
 from onceflow.verify.oracle.judging.book import Book, Lanes, choice, flat, kinds
 from onceflow.verify.oracle.judging.effects import add_effects
-from onceflow.verify.oracle.judging.logged import Logged
-from onceflow.verify.oracle.judging.positions import add_commits, add_last_look, add_looks
+from onceflow.verify.oracle.judging.logged import Logged, add_taken, add_uncommitted
+from onceflow.verify.oracle.judging.positions import add_commits, add_last_look, add_looks, add_states
 from onceflow.verify.oracle.judging.sightings import Sightings, sightings
 from onceflow.verify.recording.recorded import Recorded
 
@@ -72,8 +72,7 @@ def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table,
         add_batches(book, batches, polled, expected, wrote, recorded.pipeline)
         if not expected.refused:
             _add_nobody(book, recorded, wrote.lane, lanes)
-    if logged is not None:
-        logged.add_uncommitted(book, (final, seen))
+            add_uncommitted(book, logged, (final, seen))
     late = _is_late(seen, recorded, lanes)
     _add_beginning(book, seen)
     _add_seen(book, seen, ~late)
@@ -84,10 +83,21 @@ def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table,
     _add_seen(book, seen, late)
     known: Ints = np.empty(0, np.int64)
     if expected is not None and batches is not None and batches.next_batch is not None:
-        known = add_commits(book, recorded, expected, batches, lanes, logged, (final, seen))
+        known = add_commits(book, recorded, expected, batches, lanes)
         add_looks(book, recorded, expected, known, lanes)
+        _add_logged(book, recorded, expected, batches.next_batch, logged, known, lanes, (final, seen))
     add_last_look(book, recorded, known, lanes, OBSERVER)
     return book.table(), reasons, seen.batch
+
+
+def _add_logged(
+    book: Book, recorded: Recorded, expected: Expected, next_batch: int, logged: Logged | None, known: Ints, lanes: Lanes,
+    sightings: tuple[Sightings, ...],
+) -> None:  # fmt: skip
+    """What the log tells of committed transactions: what each gave, and which batch it has."""
+    if logged is not None:
+        add_states(book, recorded, expected, logged, known, lanes)
+        add_taken(book, recorded, logged, expected, next_batch, lanes, sightings)
 
 
 def _add_sent(book: Book, sent: pa.Table, lanes: Lanes) -> None:

@@ -13,22 +13,22 @@ from onceflow.verify.checker import Verdict, check_history
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.oracle.expected import Expected
 from onceflow.verify.oracle.judging.history import history_of
+from onceflow.verify.oracle.judging.logged import key_of_batches
 from onceflow.verify.recording.recorded import Recorded
 
 _CANNOT_COME = frozenset(
     {
         "wr_cycle", "precommitted_read",  # nobody reads inside of a transaction what such a transaction wrote
+        # The pipeline's reading is made of Spark's plan of it, in which a batch begins where the one before ended. What a batch
+        # really read nobody tells: Spark's metrics repeat the plan, and a sink gets what the SQL made of it, without the offsets.
+        # What is read twice or passed over all the same shows in the output.
+        "consumed_never",
     }
 )  # fmt: skip
 """Checks that a run's history gives nothing to do, so that finding nothing would tell nothing: the report leaves them out."""
 
-_OF_THE_LOG = frozenset({"consumed_twice", "consumed_never"})
-"""The same, where nobody has read the log: then the pipeline's reading and what it has committed are both made of Spark's plan,
-in which a batch begins where the one before ended.
-
-What a batch really read nobody tells: Spark's metrics repeat the plan, and a sink gets what the SQL made of it, without the
-offsets. What is read twice or passed over all the same shows in the output.
-"""
+_OF_BATCHES_TAKEN = frozenset({"consumed_twice"})
+"""The same, where it is not known which transaction has taken which batch: it is a batch alone that can be taken twice here."""
 
 _OF_EFFECTS = frozenset({"effect_missing", "effect_repeated"})
 """The same, where no readers ran behind the output."""
@@ -60,7 +60,9 @@ def judge(recorded: Recorded, expected: Expected | None) -> Judgement:
     counts = verdict.counts
     cannot_come = set(_CANNOT_COME)
     cannot_come |= _OF_EFFECTS if recorded.effects is None else set()
-    cannot_come |= _OF_THE_LOG if recorded.log is None else set()
+    cannot_come |= (
+        set() if key_of_batches(recorded.pipeline) in history["key"].unique().to_pylist() else _OF_BATCHES_TAKEN
+    )
     checks = tuple(each for each in verdict.checks if each.anomaly not in cannot_come or counts[each.anomaly])
     return Judgement(
         verdict.history, verdict.findings, checks, tuple(reasons), notes, seen_batch,

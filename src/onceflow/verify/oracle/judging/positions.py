@@ -24,48 +24,24 @@ from onceflow.verify.history.coding import Ints, among, dense, plain_numbers
 from onceflow.verify.oracle.expected import Expected
 from onceflow.verify.oracle.judging.batches import Batches, finished_for_nothing
 from onceflow.verify.oracle.judging.book import Book, Lanes, choice, kinds
-from onceflow.verify.oracle.judging.logged import Logged, add_batches_key, add_logged, batches_key, process_of
-from onceflow.verify.oracle.judging.sightings import Sightings
+from onceflow.verify.oracle.judging.logged import Logged, states
 from onceflow.verify.recording.recorded import Recorded
 
-WATCHER = "watcher"
+WATCHER, LEADER = "watcher", "log of the group"
 _CLAIM = -1
 _NO_QUERY = ""  # of the progress that a claim commits, before any batch
 
 
-def add_commits(
-    book: Book,
-    recorded: Recorded,
-    expected: Expected,
-    batches: Batches,
-    lanes: Lanes,
-    logged: Logged | None,
-    sightings: tuple[Sightings, ...],
-) -> Ints:
-    """The transactions that gave positions: those of the log, or, where nobody has read that, one for each committed batch.
+def add_commits(book: Book, recorded: Recorded, expected: Expected, batches: Batches, lanes: Lanes) -> Ints:
+    """A transaction for each committed batch, and before all of them the claim of the name, which gives progress 0.
 
-    Before all of them the claim of the name gives progress 0. Returns the lanes that are given positions: the anchor's, and those
-    of the input. A partition of which nothing is committed stands at 0; so all of them do at the claim. A batch that Spark calls
-    finished had to be committed, so there is one for that, too.
+    Returns the lanes that are given positions: the anchor's, and those of the input.
+    A partition of which nothing is committed stands at 0; so all of them do at the claim. A batch that Spark calls finished had
+    to be committed, so there is one for that, too.
     """
-    known = np.append(np.unique(batches.given()[1]), _anchor(lanes))
-    finished = finished_for_nothing(recorded, expected)
-    if logged is None:
-        _add_planned(book, recorded, batches, finished, lanes)
-    else:
-        process = process_of(recorded)
-        _add(book, recorded, process, known * 0, known, known * 0, in_transactions=True)
-        add_batches_key(book, recorded, batches.next_batch or 0, lanes)
-        add_logged(book, recorded, logged, logged.batches_taken(expected, sightings), lanes)
-        if finished is not None:
-            anchor = known[-1:]
-            _add(book, recorded, process, anchor * 0, anchor, anchor * 0 + finished + 1, in_transactions=True)
-    return known
-
-
-def _add_planned(book: Book, recorded: Recorded, batches: Batches, finished: int | None, lanes: Lanes) -> None:
     batch, lane, offset = batches.given()
     committed = np.arange(_CLAIM, batches.next_batch or 0)
+    finished = finished_for_nothing(recorded, expected)
     if finished is not None:
         committed = np.append(committed, finished)
     anchor, begins = _anchor(lanes), np.unique(lane)
@@ -80,6 +56,7 @@ def _add_planned(book: Book, recorded: Recorded, batches: Batches, finished: int
         np.concatenate([np.zeros(len(begins), np.int64), offset, committed + 1])[order],
         in_transactions=True,
     )
+    return np.append(begins, anchor)
 
 
 def add_looks(book: Book, recorded: Recorded, expected: Expected, known: Ints, lanes: Lanes) -> None:
@@ -90,12 +67,29 @@ def add_looks(book: Book, recorded: Recorded, expected: Expected, known: Ints, l
     topics = pa.array([*recorded.inputs, ANCHOR_TOPIC], pa.string())
     looks = of_queries(recorded.progress, expected.query_id, _NO_QUERY)
     looks = looks.filter(pc.is_in(looks["topic"].cast(pa.string()), topics))
-    look, lane, offset = dense(plain_numbers(looks["look"])), lanes.of(looks), plain_numbers(looks["offset"])
+    seen = dense(plain_numbers(looks["look"])), lanes.of(looks), plain_numbers(looks["offset"])
+    _add_seen(book, recorded, WATCHER, seen, known)
+
+
+def add_states(book: Book, recorded: Recorded, expected: Expected, logged: Logged, known: Ints, lanes: Lanes) -> None:
+    """The same as the log tells it: an operation for each of its transactions, of how the group stood behind that.
+
+    No watcher sees what stands there for a moment::
+
+        transaction 1    the offsets of batch 7
+        transaction 2    its progress                  0.1 s later: between the two, progress 7 with offsets of batch 7
+    """
+    _add_seen(book, recorded, LEADER, states(logged, recorded, expected.query_id, lanes), known)
+
+
+def _add_seen(book: Book, recorded: Recorded, process: str, seen: tuple[Ints, Ints, Ints], known: Ints) -> None:
+    """Looks, each with the lanes that it saw, and at 0 on the ``known`` ones that it did not."""
+    look, lane, offset = seen
     at, absent = _absent(look, lane, known)
     look, lane = np.concatenate([look, at]), np.concatenate([lane, absent])
     offset = np.concatenate([offset, np.zeros(len(at), np.int64)])
     order = np.argsort(look, kind="stable")
-    _add(book, recorded, WATCHER, look[order], lane[order], offset[order])
+    _add(book, recorded, process, look[order], lane[order], offset[order])
 
 
 def judged_looks(looks: pa.Table, query_id: str) -> pa.Table:
@@ -123,10 +117,7 @@ def add_last_look(book: Book, recorded: Recorded, known: Ints, lanes: Lanes, obs
     committed = recorded.observed.committed
     seen = {lanes.number(*at): offset for at, offset in committed.offsets.items() if at[0] in recorded.inputs}
     if len(known) and committed.progress is not None:
-        next_batch = committed.progress.next_batch
-        seen = {**dict.fromkeys(known.tolist(), 0), _anchor(lanes): next_batch, **seen}
-        if recorded.log is not None:
-            seen[batches_key(recorded, lanes)] = next_batch
+        seen = {**dict.fromkeys(known.tolist(), 0), _anchor(lanes): committed.progress.next_batch, **seen}
     lane, offset = (np.asarray(list(each), np.int64) for each in (seen.keys(), seen.values()))
     _add(book, recorded, observer, np.zeros(len(lane), np.int64), lane, offset)
 
