@@ -78,7 +78,7 @@ def _positions(attempt: Attempt) -> list[tuple[Any, ...]]:
 
 
 def any_good_run(chance: Random) -> tuple[Tables, list[Attempt]]:
-    """A run in which all is well, and its attempts: aborted ones before each batch, claims behind it, one left open at the end."""
+    """A run in which all is well, and its attempts: aborted ones before batches, claims behind them, one open at the end."""
     run = _Run(chance)
     for batch in range(BATCHES):
         run.aborts(batch)
