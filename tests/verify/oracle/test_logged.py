@@ -40,8 +40,21 @@ GOOD_LOOKS = (Look(0, (), query=""), Look(1, (0, 0)), Look(2, (1, 1)), Look(BATC
         [*good_attempts(), Attempt(9, next_batch=BATCHES)],  # the claim of another driver, which has no batch
         [CLAIM, attempt_of(0), attempt_of(1), Attempt(9, next_batch=5, ended=(4, 4), outcome="abort"), attempt_of(2)],
         [Attempt(0, next_batch=7, ended=(5, 5), outcome="abort", query="another"), *good_attempts()],
+        [
+            *(Attempt(7 + n, next_batch=6 + n, ended=(4 + n, 4), query="another") for n in range(2)),
+            *good_attempts()[1:],
+        ],
+        [CLAIM, attempt_of(0, epoch=0), *good_attempts()[2:]],  # of which it is not known what belongs together
     ],
-    ids=["one attempt each", "an attempt aborted", "a claim", "progress aborted", "another query before"],
+    ids=[
+        "one attempt each",
+        "aborted",
+        "a claim",
+        "progress aborted",
+        "another query aborted",
+        "another query",
+        "one epoch",
+    ],
 )
 def test_a_good_run_is_good(attempts: list[Attempt], looks: Sequence[Look]) -> None:
     judgement = judged(attempts, Tables(looks=looks))
