@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?= all
 # The short part of the verification, and the tests of what runs, records and reports a verification.
-PROOF := tests/verify/checker tests/verify/cluster tests/verify/faults tests/verify/simulator
+PROOF := tests/verify/checker tests/verify/faults tests/verify/simulator
 ITS_TOOLS := $(filter-out $(PROOF:=/) %/__pycache__/,$(wildcard tests/verify/*/))
 WITH_SPARK := tests/unit tests/faults $(ITS_TOOLS) $(wildcard tests/test_*.py)
 TWO_ENDS := $(filter-out %/unit/ %/faults/ %/verify/ %/__pycache__/,$(wildcard tests/*/))
