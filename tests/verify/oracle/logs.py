@@ -23,7 +23,8 @@ GROUP = ("__consumer_offsets", 7)
 class Attempt:
     """A transaction: where it wrote, by partition of the output, and which progress and ends of which batches it gave.
 
-    ``outcome`` is its marker, "" for none; ``elsewhere`` those of partitions on which that is another one.
+    ``outcome`` is its marker, "" for none, "plain" where it is no transaction; ``elsewhere`` those of partitions on which that is
+    another one. ``removed``: it removes the progress instead.
     """
 
     epoch: int
@@ -33,6 +34,7 @@ class Attempt:
     outcome: str = "commit"
     elsewhere: Mapping[int, str] = field(default_factory=dict)
     query: str = QUERY
+    removed: bool = False
 
 
 def attempt_of(batch: int, **others: Any) -> Attempt:
@@ -58,7 +60,7 @@ def log_of(attempts: Iterable[Attempt]) -> Log:
         for partition, (first, until) in attempt.wrote.items():
             marker = attempt.elsewhere.get(partition, attempt.outcome)
             output += _written(("out", partition), first, until, attempt.epoch, marker)
-        if attempt.next_batch is not None:
+        if attempt.next_batch is not None or attempt.removed:
             at = 2 * number
             group += _written(GROUP, at, at + 1, attempt.epoch, attempt.outcome)
             given += [(at, *each) for each in _positions(attempt)]
@@ -67,11 +69,15 @@ def log_of(attempts: Iterable[Attempt]) -> Log:
 
 
 def _written(place: tuple[str, int], first: int, until: int, epoch: int, marker: str) -> list[tuple[Any, ...]]:
+    if marker == "plain":
+        return [(*place, first, until, -1, -1, "plain")]
     records = (*place, first, until, 1, epoch, "records")
     return [records, (*place, until, until + 1, 1, epoch + 1, marker)] if marker else [records]
 
 
 def _positions(attempt: Attempt) -> list[tuple[Any, ...]]:
+    if attempt.removed:
+        return [(ANCHOR_TOPIC, 0, None, "")]
     progress = Progress(attempt.next_batch or 0, attempt.query, "driver", ()).encode()
     ends = [("in", p, (batch + 1) * SIZE, "") for p, batch in enumerate(attempt.ended)]
     return [(ANCHOR_TOPIC, 0, *progress), *ends]

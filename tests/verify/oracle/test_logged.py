@@ -88,7 +88,42 @@ def test_a_batch_of_two_transactions_is_named() -> None:
 def test_output_and_progress_of_two_transactions_are_named() -> None:
     """Whoever looks at the end finds all of it: output, offsets, and progress."""
     output, progress = replace(attempt_of(1), next_batch=None, ended=()), replace(attempt_of(1), epoch=9, wrote={})
-    assert violations([CLAIM, attempt_of(0), output, progress, attempt_of(2)]) == {"consumed_twice": 1}
+    assert violations([CLAIM, attempt_of(0), output, progress, attempt_of(2)]) == {
+        "consumed_twice": 1, "torn_transaction": 1
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("refused", "more"), [("", {}), ("the plan calls rand()", {"lost": 1})])
+def test_output_whose_progress_is_committed_beside_it_is_torn(refused: str, more: dict[str, int]) -> None:
+    """Also where nobody knows of which batch a record is; then the batch is one that no transaction has."""
+    tables = Tables(refused=refused)
+    beside = replace(attempt_of(1), epoch=9, wrote={}, outcome="plain")
+    attempts = [CLAIM, attempt_of(0), replace(attempt_of(1), next_batch=None, ended=()), beside, attempt_of(2)]
+    assert violations(attempts, tables) == {"torn_transaction": 1, **more}
+
+
+def test_output_of_no_transaction_is_torn() -> None:
+    """At exactly once nothing is written so, even where all of it is there."""
+    plain = attempt_of(1, outcome="plain", next_batch=None, ended=())
+    progress = replace(attempt_of(1), epoch=9, wrote={})
+    found = violations([CLAIM, attempt_of(0), plain, progress, attempt_of(2)])
+    assert found == {"torn_transaction": 2}  # on two partitions
+
+
+@pytest.mark.parametrize(
+    ("beside", "found"),
+    [
+        (Attempt(9, next_batch=2, ended=(2, 2), outcome="plain"), 1),
+        (Attempt(9, next_batch=3, ended=(1, 1), outcome="plain"), 2),
+        (Attempt(9, next_batch=2, ended=(7, 1), outcome="plain"), 1),
+        (Attempt(9, removed=True, outcome="plain"), 1),
+    ],
+    ids=["offsets ahead", "progress ahead", "given by nobody", "progress removed"],
+)
+def test_what_is_committed_outside_of_transactions_shows_in_the_log(beside: Attempt, found: int) -> None:
+    """And the next batch puts it right."""
+    attempts = [CLAIM, attempt_of(0), attempt_of(1), beside, attempt_of(2)]
+    assert violations(attempts) == {"torn_progress": found}
 
 
 def test_output_of_a_batch_in_the_transaction_of_another_is_named() -> None:
@@ -121,15 +156,14 @@ def test_what_a_transaction_gives_must_be_of_one_batch(attempts: list[Attempt], 
 
 
 def test_a_transaction_that_was_aborted_on_one_partition_is_torn() -> None:
-    """No replay is needed to see that: its other records are visible."""
+    """What it lacks is told once."""
     torn = attempt_of(2, elsewhere={1: "abort"})
     visible = [each for each in outputs() if (each.batch, each.partition) != (2, 1)]
-    tables = Tables(visible=visible)
-    found = judged([*good_attempts()[:-1], torn], tables)
-    assert found.violations["torn_transaction"] == PER_BATCH
+    found = judged([*good_attempts()[:-1], torn], Tables(visible=visible))
+    assert found.violations == {"torn_transaction": PER_BATCH}
     never_committed = [row for row in found.history.to_pylist() if str(row["value"]).startswith("never committed")]
     assert len(never_committed) == PER_BATCH
-    assert {row["status"] for row in never_committed} == {"ok"}
+    assert {row["status"] for row in never_committed} == {"fail"}
 
 
 def test_what_was_left_open_is_of_unknown_outcome() -> None:

@@ -14,28 +14,28 @@ _LEADER_EPOCH_FROM, _COMPACT_FROM = 3, 4
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A position of a group, with what was kept beside it."""
+    """A position of a group, with what was kept beside it; ``offset`` None: it is removed."""
 
     topic: str
     partition: int
-    offset: int
+    offset: int | None
     metadata: str
 
 
 def position_of(group: str, key: bytes, value: bytes | None) -> Position | None:
-    """The position that a record gives this group; None for one that is of something else, or removes a position.
+    """The position that a record gives this group; None for one that is of something else.
 
     Raises VerificationError for a version that is not known.
     """
     (version,) = struct.unpack_from(">h", key)
-    if version not in _KEYS or value is None:
+    if version not in _KEYS:
         return None
     whose, at = _text(key, 2)
     if whose != group:
         return None
     topic, at = _text(key, at)
     (partition,) = struct.unpack_from(">i", key, at)
-    return Position(topic, partition, *_given(value))
+    return Position(topic, partition, *(_given(value) if value is not None else (None, "")))
 
 
 def _given(value: bytes) -> tuple[int, str]:

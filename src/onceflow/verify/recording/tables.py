@@ -104,11 +104,11 @@ GIVEN = pa.schema(
         pa.field("first", pa.int64()),  # of the batch that gives it, in the partition that keeps the group
         pa.field("topic", NAME),
         pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
+        pa.field("offset", pa.int64()),  # null: the position is removed
         pa.field("metadata", pa.string()),
     ]
 )
-"""The positions that a group was given in its own log, transactions that were aborted included."""
+"""The positions that a group was given in its own log, in and outside of transactions, aborted ones included."""
 
 
 class Chunks:

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from onceflow.verify.cluster.placement import GROUPS_TOPIC
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, plain_numbers
+from onceflow.verify.history.columns import Mask
 from onceflow.verify.recording.log import Log
 from onceflow.verify.recording.tables import Place
 
@@ -30,15 +32,19 @@ class Transactions:
     """Numbered in the order in which they were committed, behind all others.
 
     ``status``, by number: "ok", "fail" (aborted) or "info" (open). ``of_batch`` is the number of the transaction of each row of
-    the log's batches, -1 for a row of none; ``is_committed`` says of each row whether a marker there has committed it.
-    ``of_given`` is the number for each row of the log's positions.
+    the log's batches, -1 for a row of none; ``is_committed`` and ``is_ended`` say of each row whether a marker there has
+    committed it, or ended it at all.
+    ``of_given`` is the number for each row of the log's positions, -1 for one outside of transactions; ``given_at`` the offset of
+    the group's log from which on it was so: of the marker that committed it there, or its own; -1 where it never was.
     """
 
     names: tuple[Name, ...]
     status: tuple[str, ...]
     of_batch: Ints
-    is_committed: np.ndarray
+    is_committed: Mask
+    is_ended: Mask
     of_given: Ints
+    given_at: Ints
 
 
 @dataclass(slots=True)
@@ -61,12 +67,16 @@ def transactions_of(log: Log) -> Transactions:
     order = sorted(by_name, key=lambda name: (_committed_at(by_name[name]), name))
     number = {name: place for place, name in enumerate(order)}
     of_batch = np.full(len(log.batches), -1, np.int64)
-    is_committed = np.zeros(len(log.batches), bool)
+    is_committed, is_ended = (np.zeros(len(log.batches), bool) for _ in range(2))
+    visible_at = plain_numbers(log.batches["first"]).copy()
     for part in parts:
         of_batch[part.rows] = number[part.name]
         is_committed[part.rows] = part.outcome == "commit"
+        is_ended[part.rows] = part.outcome != ""
+        visible_at[part.rows] = part.ended if part.outcome == "commit" else -1
+    row = _rows_of_given(log)
     status = tuple(_status(each.outcome for each in by_name[name]) for name in order)
-    return Transactions(tuple(order), status, of_batch, is_committed, _of_given(log, of_batch))
+    return Transactions(tuple(order), status, of_batch, is_committed, is_ended, of_batch[row], visible_at[row])
 
 
 def _parts(batches: list[dict[str, Any]]) -> list[_Part]:
@@ -102,11 +112,8 @@ def _committed_at(parts: list[_Part]) -> int:
     return max((part.ended for part in parts if part.place[0] == GROUPS_TOPIC and part.outcome == "commit"), default=-1)
 
 
-def _of_given(log: Log, of_batch: Ints) -> Ints:
-    kept = [
-        row for row, topic in enumerate(log.batches["topic"].cast(pa.string()).to_pylist()) if topic == GROUPS_TOPIC
-    ]
-    first = np.asarray(log.batches["first"].combine_chunks(), np.int64)[kept]
-    at = np.searchsorted(first, np.asarray(log.given["first"].combine_chunks(), np.int64))
-    found: Ints = of_batch[kept][at] if len(at) else np.empty(0, np.int64)
-    return found
+def _rows_of_given(log: Log) -> Ints:
+    """For each row of the positions that of its batch."""
+    kept = np.flatnonzero(np.asarray(pc.equal(log.batches["topic"].cast(pa.string()), GROUPS_TOPIC), bool))
+    at = np.searchsorted(plain_numbers(log.batches["first"])[kept], plain_numbers(log.given["first"]))
+    return kept[at]

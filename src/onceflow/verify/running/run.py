@@ -466,6 +466,10 @@ def _read_log(world: PrivateWorld, raw: Raw, observed: Observed) -> None:
     """What cannot be read of it leaves all else to be judged."""
     written = observed.ends.filter(pc.is_in(observed.ends["topic"].cast(pa.string()), pa.array(world.topics_out)))
     try:
+        if observed.group is None or not len(observed.group):
+            raise VerificationError(
+                "the broker that was asked does not list the partition that keeps the pipeline's group"
+            )
         raw.log = read_log(world.kafka.direct_servers, written, observed.group, world.plan.name)
     except Exception as error:  # noqa: BLE001  of Kafka's client, or of what no release has written before
         raise_if_interrupted(error)

@@ -30,7 +30,7 @@ from onceflow.verify.oracle.judging.batches import (
 from onceflow.verify.oracle.judging.beginnings import Beginnings
 from onceflow.verify.oracle.judging.book import Book, Lanes, choice, flat, kinds
 from onceflow.verify.oracle.judging.effects import add_effects
-from onceflow.verify.oracle.judging.logged import Logged, add_taken, add_uncommitted
+from onceflow.verify.oracle.judging.logged import Logged, add_taken, add_uncommitted, add_whole
 from onceflow.verify.oracle.judging.positions import add_commits, add_last_look, add_looks, add_states
 from onceflow.verify.oracle.judging.sightings import Sightings, sightings
 from onceflow.verify.recording.recorded import Recorded
@@ -98,6 +98,7 @@ def _add_logged(
     if logged is not None:
         add_states(book, recorded, expected, logged, known, lanes)
         add_taken(book, recorded, logged, expected, next_batch, lanes, sightings)
+        add_whole(book, recorded, logged, lanes, sightings)
 
 
 def _add_sent(book: Book, sent: pa.Table, lanes: Lanes) -> None:
