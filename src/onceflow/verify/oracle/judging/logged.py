@@ -249,7 +249,6 @@ def add_whole(book: Book, recorded: Recorded, logged: Logged, lanes: Lanes, seen
     transactions = logged.transactions
     of_output = transactions.of_batch[logged.is_output & transactions.is_committed]
     with_output = np.unique(of_output[of_output >= 0])
-    with_output = with_output[logged.told_apart()[with_output]]
     with_progress = np.asarray([txn for _, txn, _ in logged.committed_progress()], np.int64)
     plain = np.flatnonzero(logged.is_plain & logged.is_output)
     beside = len({row for row, _ in _batches_read(logged, plain, seen)})
