@@ -37,9 +37,6 @@ from onceflow.verify.recording.log import Log
 from onceflow.verify.recording.recorded import Recorded
 from onceflow.verify.recording.transactions import Transactions, transactions_of
 
-Taken = list[tuple[int, int]]
-"""Pairs of a committed transaction and a batch that it has."""
-
 
 @dataclass(frozen=True, slots=True)
 class Logged:
@@ -98,10 +95,9 @@ class Logged:
 def add_uncommitted(book: Book, logged: Logged | None, sightings: tuple[Sightings, ...]) -> None:
     """A transaction for each that has written output which is not committed, or not everywhere: the records with their places.
 
-    What the marker on their own partition says became of them, whatever others say.
-
-    A record has the value that a reader gave it who saw it all the same; else one of its own. Only where it is known what should
-    be there: a partition with one writer in the history has no other one.
+    What the marker on their own partition says became of them, whatever others say. A record has the value that a reader gave
+    it who saw it all the same; else one of its own. Only where it is known what should be there: a partition with one writer
+    in the history has no other one.
     """
     if logged is None:
         return
