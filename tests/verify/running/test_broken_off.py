@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 from rich.console import Console
 from tests.verify.report.results import run as result
 from tests.verify.running.test_options import GOOD
@@ -25,6 +26,8 @@ from onceflow.broker import EmbeddedBroker
 from onceflow.cli import shown
 from onceflow.cli.main import app
 from onceflow.errors import RequestFailed, SetupError, VerificationError
+from onceflow.transaction.progress import Progress
+from onceflow.transaction.questions import Committed
 from onceflow.verify.engines import ENGINES, Engine
 from onceflow.verify.recording import ends, observe, reader
 from onceflow.verify.recording.tables import EFFECTS, Place
@@ -35,7 +38,7 @@ from onceflow.verify.running import run as running
 from onceflow.verify.running import verification
 from onceflow.verify.running.options import settings_of
 from onceflow.verify.running.outcome import Raw
-from onceflow.verify.running.progress import Progress
+from onceflow.verify.running.progress import Progress as Shown
 from onceflow.verify.running.timeline import Timeline
 from onceflow.verify.workload import InputWriter
 
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
 
 FILES = {"report.html", "report.json", "junit.xml"}
 NOTHING: Any = None
-QUIET = Progress(Console(quiet=True))
+QUIET = Shown(Console(quiet=True))
 
 
 def one_run(engine: str = "onceflow") -> RunResult:
@@ -171,6 +174,29 @@ def test_a_reader_beside_the_run_that_ended_by_itself_takes_nothing_along(
         running._look(world, raw, beside)
     assert (len(raw.final), len(raw.seen)) == (1, 0)
     assert raw.failures == ["IndexError: its own reason"]
+
+
+def test_a_log_that_cannot_be_read_leaves_the_rest_to_be_judged(
+    broker: EmbeddedBroker, topic: TopicFactory, fill: Fill
+) -> None:
+    name = topic(1)
+    fill(name, [("k", "v"), ("k", "w")])
+    raw, world = Raw(ENGINES["onceflow"], NOTHING), world_at_its_end(broker.bootstrap_servers, name)
+    world.topics_out = (name,)
+    whole = observe(broker.bootstrap_servers, [name], "nobody")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for done in admin.delete_records([TopicPartition(name, 0, 1)]).values():
+        done.result(60)
+    running._read_log(world, raw, replace(whole, group=whole.ends))
+    assert raw.log is None
+    (told,) = raw.weaknesses
+    assert told.startswith("the attempts of the pipeline are not judged, for its log was not read: [REQUEST_FAILED]")
+    raw.weaknesses.clear()
+    running._read_log(world, raw, replace(whole, group=None))
+    assert (raw.log, raw.weaknesses) == (None, []), "nothing was ever committed"
+    progress = Committed(Progress(1, "query", "driver", ()), {})
+    running._read_log(world, raw, replace(whole, group=None, committed=progress))
+    assert "does not list the partition that keeps the pipeline's group" in raw.weaknesses[0]
 
 
 @pytest.mark.parametrize("troubles", [[], ["stuck: the readers have not handled all of it"]])

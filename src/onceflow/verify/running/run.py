@@ -463,10 +463,14 @@ def _look(world: PrivateWorld, raw: Raw, reader: ReadCommittedRecorder) -> None:
 
 
 def _read_log(world: PrivateWorld, raw: Raw, observed: Observed) -> None:
-    """What cannot be read of it leaves all else to be judged."""
-    written = observed.ends.filter(pc.is_in(observed.ends["topic"].cast(pa.string()), pa.array(world.topics_out)))
+    """What cannot be read of it leaves all else to be judged. Before anything is committed, there is none to be read."""
+    keeps_group = observed.group is not None and len(observed.group)
+    if not keeps_group and observed.committed.progress is None:
+        return
+    outputs = pa.array(world.topics_out, pa.string())
+    written = observed.ends.filter(pc.is_in(observed.ends["topic"].cast(pa.string()), outputs))
     try:
-        if observed.group is None or not len(observed.group):
+        if not keeps_group:
             raise VerificationError(
                 "the broker that was asked does not list the partition that keeps the pipeline's group"
             )
