@@ -378,35 +378,36 @@ def test_a_cluster_that_was_tampered_with_is_found_out(stateless: Run, broker: E
     """The last test on this run: what it does to the cluster stays."""
     expected, (output,) = stateless.expected(), stateless.outputs
     repeat(broker, output)
-    assert set(judge(stateless.recorded(), expected).violations) == {"duplicated"}
+    assert set(judge(stateless.recorded(), expected).violations) == {"duplicated", "torn_transaction"}
     (source,) = stateless.inputs
     group = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": f"onceflow-{stateless.name}"})
     group.commit(offsets=[TopicPartition(source, 0, 1)], asynchronous=False)
     group.close()
     judgement = judge(stateless.recorded(), expected)
-    assert set(judgement.violations) == {"duplicated", "stuck_progress", "torn_progress"}
+    assert set(judgement.violations) == {"duplicated", "torn_transaction", "stuck_progress", "torn_progress"}
     hanging = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": f"hangs-{output}"})
     hanging.init_transactions(60)
     hanging.begin_transaction()
     hanging.produce(output, b"v", b"k", 1)
     assert hanging.flush(60) == 0
     assert set(judge(stateless.recorded(), expected).violations) == {
-        "duplicated", "stuck_progress", "torn_progress", "hung_transaction"
+        "duplicated", "torn_transaction", "stuck_progress", "torn_progress", "hung_transaction"
     }  # fmt: skip
     hanging.abort_transaction(60)
 
 
 def test_an_attempt_that_was_aborted_stands_in_the_history_and_nobody_reads_it(
-    stateless: Run, broker: EmbeddedBroker
+    make: MakeRun, broker: EmbeddedBroker
 ) -> None:
-    (output,) = stateless.outputs
-    with foreign_attempt(broker, stateless) as stranger:
+    run = make(STATELESS, now="1")
+    (output,) = run.outputs
+    with foreign_attempt(broker, run) as stranger:
         for number in range(3):
             stranger.send(output, b"%d" % number, partition=0)
         stranger.flush()
         stranger.abort_transaction()
-    stateless.batch(20)
-    judgement = stateless.judged()
+    run.batch(20)
+    judgement = run.judged()
     assert judgement.violations == {}
     assert judgement.reasons == ()
     aborted = judgement.history.filter(pc.equal(judgement.history["status"], "fail"))

@@ -133,7 +133,7 @@ def test_compressed_records_are_counted_without_their_contents(
     writer.close()
 
 
-def test_what_others_write_and_what_is_removed_is_of_no_transaction(
+def test_what_is_written_and_removed_outside_of_transactions_is_of_none(
     broker: EmbeddedBroker, topic: TopicFactory
 ) -> None:
     name = topic(1)
@@ -152,7 +152,9 @@ def test_what_others_write_and_what_is_removed_is_of_no_transaction(
     log = logged(broker, name)
     found = transactions_of(log)
     assert [row["kind"] for row in log.batches.to_pylist() if row["topic"] == name] == ["plain"]
-    assert [row["offset"] for row in log.given.to_pylist()] == [7]
+    assert [row["offset"] for row in log.given.to_pylist()] == [7, None]
+    assert (found.of_given >= 0).tolist() == [True, False]
+    assert found.given_at.min() >= 0, "both were there"
     assert of_status(log, found, "ok") == [{-1: 1}]
     writer.close()
 
