@@ -91,7 +91,7 @@ verify-runs: setup
 	run $(CLUSTER) --for $(LONG_FOR) --one-by-one --goals --faults $(KILLS) --transaction-version 2 --out onceflow-verify/version-2-one-by-one; \
 	run $(CLUSTER) --for $(LONG_FOR) --one-by-one --goals --faults $(KILLS) --transaction-version 1 --out onceflow-verify/version-1-one-by-one; \
 	run $(CLUSTER) --for $(FOR) --one-by-one --goals --engine supervised --faults $(KILLS) --transaction-version 2 --out onceflow-verify/version-2-supervised; \
-	run $(CLUSTER) --for $(FOR) --one-by-one --engine supervised --faults $(KILLS) --transaction-version 1 --out onceflow-verify/version-1-supervised; \
+	run $(CLUSTER) --for $(FOR) --one-by-one --goals --engine supervised --faults $(KILLS) --transaction-version 1 --out onceflow-verify/version-1-supervised; \
 	run $(JOINED) $(CLUSTER) --for $(FOR) --transaction-version 2 --out onceflow-verify/version-2-joined; \
 	run $(CLUSTER) --for $(FOR) --engine both --out onceflow-verify/beside-spark; \
 	run $(CLUSTER) --for $(FOR) --engine executors --faults spark,brokers,driver --transaction-version 2 --out onceflow-verify/version-2-executors; \
