@@ -8,7 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from onceflow.broker import EmbeddedBroker
@@ -21,7 +20,7 @@ from onceflow.verify.oracle import Expected
 from onceflow.verify.oracle.answer import replayed
 from onceflow.verify.oracle.judging import Judgement, judge
 from onceflow.verify.recording import Recorded, observe, read_all, read_log
-from onceflow.verify.recording.tables import READ, SENT
+from onceflow.verify.recording.tables import READ, SENT, of_topics
 from onceflow.verify.workload import InputWriter, inputs_for
 
 
@@ -101,7 +100,7 @@ kafka = {{bootstrap_servers = "{self.broker.bootstrap_servers}"}}
         observed = observe(self.broker.bootstrap_servers, topics, self.name, patience_s=20)
         final = read_all(self.broker.bootstrap_servers, observed.ends)
         sent = pa.concat_tables([SENT.empty_table(), *self.sent])
-        written = observed.ends.filter(pc.is_in(observed.ends["topic"].cast(pa.string()), pa.array(self.outputs)))
+        written = of_topics(observed.ends, self.outputs)
         log = read_log(self.broker.bootstrap_servers, written, observed.group, self.name)
         return Recorded(self.name, self.inputs, self.outputs, final, observed, sent, READ.empty_table(), log=log)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Clock = Callable[[], float]
 """Seconds since the run's beginning."""
@@ -143,6 +144,11 @@ class Chunks:
             arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
             self._full.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
             self._open = []
+
+
+def of_topics(table: pa.Table, topics: Collection[str]) -> pa.Table:
+    """Its rows of these topics."""
+    return table.filter(pc.is_in(table["topic"].cast(pa.string()), pa.array(topics, pa.string())))
 
 
 def last_offsets(reads: pa.Table) -> dict[Place, int]:

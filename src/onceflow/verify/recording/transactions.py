@@ -29,7 +29,7 @@ Name = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """Numbered in the order in which they were committed, behind all others.
+    """Numbered by producer id and epoch.
 
     ``status``, by number: "ok", "fail" (aborted) or "info" (open). ``of_batch`` is the number of the transaction of each row of
     the log's batches, -1 for a row of none; ``is_committed`` and ``is_ended`` say of each row whether a marker there has
@@ -52,7 +52,6 @@ class _Part:
     """What a transaction wrote to one partition: rows of the log's batches."""
 
     name: Name
-    place: Place
     rows: list[int] = field(default_factory=list)
     outcome: str = ""  # "commit" or "abort", by its marker
     ended: int = -1  # the offset of that
@@ -64,7 +63,7 @@ def transactions_of(log: Log) -> Transactions:
     by_name: dict[Name, list[_Part]] = {}
     for part in parts:
         by_name.setdefault(part.name, []).append(part)
-    order = sorted(by_name, key=lambda name: (_committed_at(by_name[name]), name))
+    order = sorted(by_name)
     number = {name: place for place, name in enumerate(order)}
     of_batch = np.full(len(log.batches), -1, np.int64)
     is_committed, is_ended = (np.zeros(len(log.batches), bool) for _ in range(2))
@@ -88,7 +87,7 @@ def _parts(batches: list[dict[str, Any]]) -> list[_Part]:
         theirs = unended.setdefault((place, producer), [])
         if batch["kind"] == "records":
             if not theirs or theirs[-1].name[1] != epoch:
-                theirs.append(_Part((producer, epoch, ended[place, producer, epoch]), place))
+                theirs.append(_Part((producer, epoch, ended[place, producer, epoch])))
                 parts.append(theirs[-1])
             theirs[-1].rows.append(row)
         elif batch["kind"] in ("commit", "abort"):
@@ -105,11 +104,6 @@ def _status(outcomes: Iterable[str]) -> str:
     if "commit" in found:
         return "ok"
     return "info" if "" in found else "fail"
-
-
-def _committed_at(parts: list[_Part]) -> int:
-    """By the log that keeps the group, for each of the pipeline's writes there; -1 for what was not committed there."""
-    return max((part.ended for part in parts if part.place[0] == GROUPS_TOPIC and part.outcome == "commit"), default=-1)
 
 
 def _rows_of_given(log: Log) -> Ints:

@@ -24,7 +24,7 @@ from onceflow.verify.oracle.judging.matching import NOTHING
 from onceflow.verify.oracle.judging.positions import judged_looks
 from onceflow.verify.recording import Log, Observed, Recorded, holds
 from onceflow.verify.recording.log import records_of
-from onceflow.verify.recording.tables import PROGRESS, READ, SENT, STABLE
+from onceflow.verify.recording.tables import PROGRESS, READ, SENT, STABLE, of_topics
 from onceflow.verify.recording.transactions import transactions_of
 from onceflow.verify.report.text import counted
 from onceflow.verify.result import Encounter, Happening, Lane, Recovery, RunResult, Series
@@ -84,7 +84,7 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
     verdict, notes = _verdict(settings, raw, expected, failures)
     seen = _output_sights(raw, verdict)
     output = Output.of(world.driver.course, timeline.began_at, seen)
-    final = _of_topics(raw.final, world.topics_out)
+    final = of_topics(raw.final, world.topics_out)
     doubted = doubted_times(raw.clock_moved_s)
     in_vain = no_output_behind(raw.encounters, expected, output.begun, final, raw.stable)
     faults = tuple(fault.name for fault in settings.faults if fault.name not in raw.left_out)
@@ -198,7 +198,7 @@ def grown_topics(ends: pa.Table, topics: tuple[str, ...], partitions: int) -> fr
     """Those that have more partitions than they were made with: a fault added them."""
     return frozenset(
         each["values"]
-        for each in pc.value_counts(_of_topics(ends, topics)["topic"].cast(pa.string())).to_pylist()
+        for each in pc.value_counts(of_topics(ends, topics)["topic"].cast(pa.string())).to_pylist()
         if each["counts"] > partitions
     )
 
@@ -237,10 +237,6 @@ def unseen_progress(raw: Raw, expected: Expected | None) -> list[str]:
 # ------------------------------------------------------------------------------------------------- quantities over time
 
 
-def _of_topics(table: pa.Table, topics: tuple[str, ...]) -> pa.Table:
-    return table.filter(pc.is_in(table["topic"].cast(pa.string()), pa.array(topics, pa.string())))
-
-
 def held_by_the_dead(
     samples: pa.Table, outputs: tuple[str, ...], strikes: Sequence[Strike], first_steps: Mapping[int, float]
 ) -> float | None:
@@ -251,7 +247,7 @@ def held_by_the_dead(
 
     Not of the input: transactions that are open there are those of writers that live.
     """
-    return longest_hold(_of_topics(samples, (*outputs, GROUPS_TOPIC)), strikes, first_steps)
+    return longest_hold(of_topics(samples, (*outputs, GROUPS_TOPIC)), strikes, first_steps)
 
 
 def stood_for(samples: pa.Table, outputs: tuple[str, ...]) -> float | None:
@@ -259,7 +255,7 @@ def stood_for(samples: pa.Table, outputs: tuple[str, ...]) -> float | None:
 
     None: nobody looked. 0: it was never seen below the end.
     """
-    looked = _of_topics(samples, outputs)
+    looked = of_topics(samples, outputs)
     if not len(looked):
         return None
     found = holds(looked)
@@ -270,7 +266,7 @@ def _output_sights(raw: Raw, verdict: Verdict) -> Sights:
     """When the reader saw each record of the output, and of which batch, as far as it was judged."""
     known = verdict.seen_batch if isinstance(verdict, Judgement) else np.full(len(raw.seen), NOTHING)
     named = raw.seen.append_column("batch", pa.array(known, pa.int64()))
-    return first_sights(_of_topics(named, raw.world.topics_out))
+    return first_sights(of_topics(named, raw.world.topics_out))
 
 
 def first_sights(reads: pa.Table) -> Sights:
@@ -310,14 +306,14 @@ def summed(at_s: pa.ChunkedArray, value: pa.ChunkedArray) -> tuple[np.ndarray, n
 
 def _distance(raw: Raw) -> Series:
     """How far the last stable offsets of the output stand below the ends of the logs."""
-    samples = _of_topics(raw.stable, raw.world.topics_out)
+    samples = of_topics(raw.stable, raw.world.topics_out)
     distance = pc.subtract(samples["end"], samples["stable"])
     return _of("last stable offset below the end", "offsets", *summed(samples["at_s"], distance))
 
 
 def _lag(raw: Raw) -> Series:
     """Committed input that no committed batch has read, by offsets."""
-    samples = _of_topics(raw.stable, raw.world.topics_in)
+    samples = of_topics(raw.stable, raw.world.topics_in)
     at_s, end = summed(samples["at_s"], samples["stable"])
     known = np.array(raw.committed, dtype=np.float64).reshape(-1, 2)
     place = np.searchsorted(known[:, 0], at_s, side="right")
@@ -338,8 +334,8 @@ def _counts(raw: Raw, happenings: Sequence[Happening]) -> Mapping[str, int]:
         "input records committed": _number(status, "ok"),
         "input records aborted": _number(status, "fail"),
         "input records in doubt": _number(status, "info"),
-        "input records visible": len(_of_topics(raw.final, raw.world.topics_in)),
-        "output records": len(_of_topics(raw.final, raw.world.topics_out)),
+        "input records visible": len(of_topics(raw.final, raw.world.topics_in)),
+        "output records": len(of_topics(raw.final, raw.world.topics_out)),
         "batches": len(driver.course.committed_batches),
         "commits of batches": sum(each.lane is Lane.BATCH for each in happenings),
         **({"attempts aborted": driver.course.steps_told["ABORT"]} if raw.engine.is_ours else {}),

@@ -21,7 +21,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from onceflow.errors import OnceflowError, PipelineStuck, VerificationError
 from onceflow.transaction.questions import ANCHOR_TOPIC
@@ -46,7 +45,7 @@ from onceflow.verify.recording import (
 from onceflow.verify.recording.beside import Beside
 from onceflow.verify.recording.ends import ends_of
 from onceflow.verify.recording.log import WHOLE_GROUP_LOG
-from onceflow.verify.recording.tables import last_offsets
+from onceflow.verify.recording.tables import last_offsets, of_topics
 from onceflow.verify.report.text import counted
 from onceflow.verify.result import Encounter, Lane, Lost, RunResult
 from onceflow.verify.running.driver import DriverProcess
@@ -467,8 +466,7 @@ def _read_log(world: PrivateWorld, raw: Raw, observed: Observed) -> None:
     keeps_group = observed.group is not None and len(observed.group)
     if not keeps_group and observed.committed.progress is None:
         return
-    outputs = pa.array(world.topics_out, pa.string())
-    written = observed.ends.filter(pc.is_in(observed.ends["topic"].cast(pa.string()), outputs))
+    written = of_topics(observed.ends, world.topics_out)
     try:
         if not keeps_group:
             raise VerificationError(

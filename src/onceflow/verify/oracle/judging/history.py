@@ -14,7 +14,6 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from onceflow.verify.history import Kind
 from onceflow.verify.history.coding import Ints, codes_of, dense, plain_numbers
@@ -34,6 +33,7 @@ from onceflow.verify.oracle.judging.logged import Logged, add_taken, add_uncommi
 from onceflow.verify.oracle.judging.positions import add_commits, add_last_look, add_looks, add_states
 from onceflow.verify.oracle.judging.sightings import Sightings, sightings
 from onceflow.verify.recording.recorded import Recorded
+from onceflow.verify.recording.tables import of_topics
 
 READER, FINAL, OBSERVER, NOBODY = "reader", "final reader", "observer", "nobody"
 NO_OUTPUT = (
@@ -121,8 +121,7 @@ def _add_nobody(book: Book, recorded: Recorded, wrote: Ints, lanes: Lanes) -> No
 
     Without a row of a writer the checker takes a partition for one whose writers were not recorded.
     """
-    outputs = recorded.observed.ends.filter(pc.is_in(recorded.observed.ends["topic"], pa.array(recorded.outputs)))
-    empty = np.setdiff1d(lanes.of(outputs), wrote)
+    empty = np.setdiff1d(lanes.of(of_topics(recorded.observed.ends, recorded.outputs)), wrote)
     rows = len(empty)
     value = pa.array(["no record is expected here"] * rows, pa.string())
     kind = kinds(Kind.SEND, rows)

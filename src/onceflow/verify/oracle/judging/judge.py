@@ -59,10 +59,10 @@ def judge(recorded: Recorded, expected: Expected | None) -> Judgement:
     notes = () if expected is None else tuple(_notes(recorded, expected))
     counts = verdict.counts
     cannot_come = set(_CANNOT_COME)
-    cannot_come |= _OF_EFFECTS if recorded.effects is None else set()
-    cannot_come |= (
-        set() if key_of_batches(recorded.pipeline) in history["key"].unique().to_pylist() else _OF_BATCHES_TAKEN
-    )
+    if recorded.effects is None:
+        cannot_come |= _OF_EFFECTS
+    if key_of_batches(recorded.pipeline) not in history["key"].unique().to_pylist():
+        cannot_come |= _OF_BATCHES_TAKEN
     checks = tuple(each for each in verdict.checks if each.anomaly not in cannot_come or counts[each.anomaly])
     return Judgement(
         verdict.history, verdict.findings, checks, tuple(reasons), notes, seen_batch,

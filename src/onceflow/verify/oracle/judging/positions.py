@@ -26,6 +26,7 @@ from onceflow.verify.oracle.judging.batches import Batches, finished_for_nothing
 from onceflow.verify.oracle.judging.book import Book, Lanes, choice, kinds
 from onceflow.verify.oracle.judging.logged import Logged, states
 from onceflow.verify.recording.recorded import Recorded
+from onceflow.verify.recording.tables import of_topics
 
 WATCHER, LEADER = "watcher", "log of the group"
 _CLAIM = -1
@@ -64,15 +65,14 @@ def add_looks(book: Book, recorded: Recorded, expected: Expected, known: Ints, l
 
     The first one is only what the others come after: when it began no history says.
     """
-    topics = pa.array([*recorded.inputs, ANCHOR_TOPIC], pa.string())
     looks = of_queries(recorded.progress, expected.query_id, _NO_QUERY)
-    looks = looks.filter(pc.is_in(looks["topic"].cast(pa.string()), topics))
+    looks = of_topics(looks, (*recorded.inputs, ANCHOR_TOPIC))
     seen = dense(plain_numbers(looks["look"])), lanes.of(looks), plain_numbers(looks["offset"])
     _add_seen(book, recorded, WATCHER, seen, known)
 
 
 def add_states(book: Book, recorded: Recorded, expected: Expected, logged: Logged, known: Ints, lanes: Lanes) -> None:
-    """The same as the log tells it: an operation for each of its transactions, of how the group stood behind that.
+    """The same as the log tells it: an operation for each change of where the group stood.
 
     No watcher sees what stands there for a moment::
 
