@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.consumer import OffsetDeleteRequest
-from tests.conftest import TopicFactory
+from tests.conftest import HEAP_MB, TopicFactory, create_topic
+from tests.faults.support import eventually
 
 from onceflow.broker import EmbeddedBroker
-from onceflow.errors import RequestFailed
+from onceflow.errors import RequestFailed, VerificationError
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.client import GROUP, KafkaClient
 from onceflow.kafka.settings import ClusterSettings
@@ -23,6 +26,8 @@ from onceflow.verify.recording.log import Log, records_of
 from onceflow.verify.recording.transactions import Transactions, transactions_of
 
 PATIENCE_S = 60.0
+COMPACTING = {"log.roll.ms": "1", "log.cleaner.backoff.ms": "100", "log.cleaner.min.cleanable.ratio": "0.01"}
+"""Of a broker: every segment is full at the next write, and compacted at once."""
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
@@ -178,3 +183,27 @@ def test_a_log_that_lacks_something_is_not_read_as_if_it_were_whole(
         read_log(servers, whole, None, name)
     assert records_of(read_log(servers, ends, None, name).batches) == 3 + 1
     writer.close()
+
+
+def test_a_log_of_the_group_that_was_compacted_is_not_read_as_if_it_were_whole(tmp_path: Path) -> None:
+    """As Kafka does it to that log by itself: of positions that were given again only the last one stays."""
+    name = "compacted"
+    with EmbeddedBroker(tmp_path / "broker", heap_mb=HEAP_MB, config=COMPACTING) as broker:
+        create_topic(broker, name)
+        writer = Writer(broker, name)
+        for offset in range(5):
+            with writer.transaction():
+                writer.gives(offset)
+        why = eventually(lambda: why_not_read(broker, name), bool, "what was compacted is missed")
+        assert re.search(r"__consumer_offsets-\d+ has no offset \d+ any more: it was compacted", why)
+        writer.close()
+
+
+def why_not_read(broker: EmbeddedBroker, name: str) -> str:
+    """Empty while all is there."""
+    try:
+        log = logged(broker, name)
+    except VerificationError as error:
+        return str(error)
+    assert log.given["offset"].to_pylist() == [0, 1, 2, 3, 4]
+    return ""
