@@ -83,6 +83,7 @@ class Broker:
         self.shared: list[Identity] = []  # that were given to two drivers, for the judge
         self._given: dict[Identity, int] = {}
         self.misled: set[tuple[int, int]] = set()  # kind and driver: told last what is so no more, for the judge
+        self._once_misled: set[int] = set()  # drivers, by a coordinator of the group
         self._shorter_until = 0  # transaction.max.timeout.ms is below what the pipeline asks for
 
     def begin_with(self, records: int, silent: frozenset[int]) -> None:
@@ -140,13 +141,19 @@ class Broker:
         driver 1 claims, and driver 2 after it; the id expires
         driver 1 is told that the claim is still its own, by a coordinator that was replaced, or a moment before driver 2's
         it fences, and driver 2 stops; or it goes as far as its next offsets, and stops when it hears of driver 2's claim
+
+        Also behind a driver 2 that has ended, if it has claimed: it may have committed all there is.
         """
-        if blind and driver != self.newest and self.newest not in self.ended:
+        if blind and driver != self.newest and (self.newest not in self.ended or self._has_claimed(self.newest)):
             self.displaced.add(self.newest)
         else:
             self.newest = driver
             self.displaced.discard(driver)
         self.transactions.in_doubt = self.transactions.in_doubt or blind
+
+    def _has_claimed(self, driver: int) -> bool:
+        progress = self.group.committed.progress
+        return progress is not None and progress.instance.partition(".")[0] == f"driver-{driver}"
 
     def note_fence(self, driver: int, *, blind: bool) -> None:
         """Before a driver asks for an identity. ``blind``: for whichever, because it has looked, and the id was not known."""
@@ -246,6 +253,12 @@ class Broker:
     def note_answer(self, kind: int, driver: int, *, misleads: bool) -> None:
         """A coordinator has told a driver what is decided, or was so once."""
         (self.misled.add if misleads else self.misled.discard)((kind, driver))
+        if misleads and kind == GROUP_KIND:
+            self._once_misled.add(driver)
+
+    def was_told_of_an_older_claim(self, driver: int) -> bool:
+        """Last, or once, where nothing that it was told since proves that no claim came between."""
+        return (GROUP_KIND, driver) in self.misled or (driver in self._once_misled and self.transactions.proves_nothing)
 
     # ------------------------------------------------------------------------------------------------ partition leaders
 

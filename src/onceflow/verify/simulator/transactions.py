@@ -111,6 +111,9 @@ class Transactions:
         a fence arrives when nobody waits for it any more, and fences whoever has sent it (``network.py``)
 
     It lasts until the identity that was given is used, for then somebody has heard of it, or until another one is given.
+
+    ``proves_nothing``, for the judge: the identity that was given last is of another producer id, for the epochs were used up. It
+    follows whoever has the last one.
     """
 
     def __init__(
@@ -124,6 +127,7 @@ class Transactions:
         self._on_prepared = on_prepared
         self._on_begin = on_begin
         self.in_doubt = False
+        self.proves_nothing = False
         self._forgotten: tuple[Identity, Identity] | None = None  # when it moved: who had asked last, and for what
 
     # ------------------------------------------------------------------------------------------------- InitProducerId
@@ -154,10 +158,12 @@ class Transactions:
 
     def _renewed(self, entry: Metadata, asked: Identity | None) -> Answer:
         expected = None if asked is None else asked.epoch
+        self.proves_nothing = False
         if entry.epoch >= EXHAUSTED and expected in (None, entry.epoch):
             reach("coordinator: a new producer id, the epochs are used up")
             entry.previous_pid, entry.pid = entry.pid, self._new_pid()
             entry.last_epoch, entry.epoch = (NONE if expected is None else entry.epoch), 0
+            self.proves_nothing = expected is not None
         elif entry.epoch >= EXHAUSTED:
             reach("coordinator: no epoch left and another one expected")
             return UNKNOWN_SERVER_ERROR

@@ -258,7 +258,7 @@ class World:
             reach("driver: the newest stops, for it cannot know that it is")
         elif driver.order in self.broker.displaced:
             reach("driver: the newest stops, for an older one has fenced it that could not know")
-        elif (GROUP, driver.order) in self.broker.misled:
+        elif self.broker.was_told_of_an_older_claim(driver.order):
             reach("driver: the newest stops, for it was told of an older claim")
         elif (TRANSACTION, driver.order) in self.broker.misled:
             reach("driver: the newest stops, for it was told of an older identity")
