@@ -56,10 +56,10 @@ verify-tests: setup
 	done; \
 	exit $$worst
 
-# Every mutant of the commit protocol, and seeds of the simulator that nobody has seen.
+# Every mutant of the commit protocol and of the encoder's numbers, and seeds of the simulator that nobody has seen.
 verify-simulator: setup
 	@worst=0; \
-	$(BIN)/python -m tests.verify.simulator.mutation --judge "unit tests" --judge "with Spark" --processes 2 --least 1 --state /dev/null || worst=1; \
+	$(BIN)/python -m tests.verify.simulator.mutation --judge "unit tests" --judge "encoder's tests" --judge "with Spark" --processes 2 --least 1 --state /dev/null || worst=1; \
 	$(BIN)/python -m onceflow.verify.simulator --by-chance --seeds 50000 || worst=1; \
 	exit $$worst
 

@@ -32,3 +32,11 @@ def test_fields_follow_each_other_in_every_row(rows: list[tuple[int, int]]) -> N
 def test_rows_of_one_size_need_no_gaps() -> None:
     values = [64, 100, 8191]
     assert encode(zigzag(np.array(values, np.int64)), 1).to_pylist() == [expected(value) + b"\1" for value in values]
+
+
+def test_a_byte_that_is_the_same_in_every_row_may_come_first() -> None:
+    assert encode(7, zigzag(np.array([1, -300], np.int64))).to_pylist() == [b"\7" + expected(1), b"\7" + expected(-300)]
+
+
+def test_no_rows_take_no_sizes() -> None:
+    assert sizes_bytes(zigzag(np.array([], np.int64))).tolist() == []

@@ -16,8 +16,16 @@ import pytest
 from tests.verify.simulator.mutation import judged
 from tests.verify.simulator.mutation.__main__ import Verdicts, equivalents, figures
 from tests.verify.simulator.mutation.judged import Figures, recorded, write
-from tests.verify.simulator.mutation.judges import JUDGES, SPARK, UNIT, WITH_SPARK, may_judge
-from tests.verify.simulator.mutation.mutants import ROOT, Mutant, Target, mutants
+from tests.verify.simulator.mutation.judges import ENCODER, JUDGES, SPARK, UNIT, WITH_SPARK, may_judge
+from tests.verify.simulator.mutation.mutants import (
+    ENCODER_JUDGES,
+    PROTOCOL_JUDGES,
+    ROOT,
+    SPARK_JUDGES,
+    Mutant,
+    Target,
+    mutants,
+)
 from tests.verify.simulator.mutation.running import Answer, _judge_each, digest, parts_of_the_suite
 from tests.verify.simulator.mutation.targets import TARGETS
 
@@ -88,8 +96,8 @@ def test_the_documented_figures_are_those_of_today() -> None:
 
 
 AGAIN = (
-    'judge it again: python -m tests.verify.simulator.mutation --judge "unit tests" --judge "with Spark" '
-    '--only "<its name> " --record'
+    "judge it again: python -m tests.verify.simulator.mutation "
+    '--judge "unit tests" --judge "encoder\'s tests" --judge "with Spark" --only "<its name> " --record'
 )
 
 
@@ -117,7 +125,7 @@ def test_what_is_recorded_is_what_was_judged(tmp_path: Path, monkeypatch: pytest
 def test_verdicts_are_forgotten_when_any_file_changes_that_judges() -> None:
     """A judge that was weakened would go on to count by what it killed before."""
     parts = {path.relative_to(ROOT).as_posix() for path in parts_of_the_suite()}
-    judges = [f"tests/unit/{name}" for name in UNIT] + ["tests/verify/simulator/mutation/judges.py"]
+    judges = [f"tests/unit/{name}" for name in (*UNIT, *ENCODER)] + ["tests/verify/simulator/mutation/judges.py"]
     judges += [f"tests/{name}" for name in WITH_SPARK.values()]
     used = {f"{name.replace('.', '/')}.py" for path in judges for name in IMPORTED.findall((ROOT / path).read_text())}
     assert {*judges, *used} - parts == set()
@@ -127,9 +135,14 @@ def test_verdicts_are_forgotten_when_any_file_changes_that_judges() -> None:
 def test_what_takes_spark_has_its_tests_and_no_other_judge() -> None:
     assert {target.file for target in TARGETS if target.with_spark} == WITH_SPARK.keys()
     for target in TARGETS:
-        assert [name for name in JUDGES if may_judge(name, target)] == (
-            [SPARK] if target.with_spark else ["unit tests", "model", "simulator"]
-        )
+        judges = [name for name in JUDGES if may_judge(name, target)]
+        assert judges == list(target.judges)
+        assert (SPARK in judges) == target.with_spark
+
+
+def test_every_judge_has_something_to_judge_and_every_target_judges_of_one_kind() -> None:
+    assert {target.judges for target in TARGETS} == {PROTOCOL_JUDGES, ENCODER_JUDGES, SPARK_JUDGES}
+    assert {name for target in TARGETS for name in target.judges} == JUDGES.keys()
 
 
 @pytest.mark.parametrize("processes", [1, 3])
@@ -138,7 +151,7 @@ def test_behind_a_process_that_ends_too_early_the_rest_is_judged(processes: int)
     found: dict[str, tuple[str, str]] = {}
     every = {target.file: mutants(target)[:4] for target in TARGETS[:3]}
     light = every[TARGETS[0].file]
-    heavy = [replace(each, target=replace(each.target, with_spark=True)) for each in every[TARGETS[1].file]]
+    heavy = [replace(each, target=replace(each.target, judges=SPARK_JUDGES)) for each in every[TARGETS[1].file]]
     both = [light, heavy, every[TARGETS[2].file]]
     ends = {light[1].key, heavy[0].key, heavy[2].key}
 

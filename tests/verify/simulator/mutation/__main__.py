@@ -82,9 +82,8 @@ def main(
 
 def controls(missing: Sequence[Mutant]) -> list[Mutant]:
     """Sources without a change, in each of the ways in which these mutants are judged. A process with Spark has its own."""
-    if all(mutant.target.with_spark for mutant in missing):
-        return []
-    return [unchanged(TARGETS[0], in_place=in_place) for in_place in (False, True)]
+    judged = {mutant.target.judges: mutant.target for mutant in missing if not mutant.target.with_spark}
+    return [unchanged(target, in_place=in_place) for target in judged.values() for in_place in (False, True)]
 
 
 class Verdicts:

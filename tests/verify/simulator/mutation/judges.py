@@ -13,7 +13,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ CPU_LIMIT_S = 300  # of processor time, so that a busy machine kills nothing
 HANGS_S = 180  # by the clock, of a test that takes ten seconds on a busy machine: what waits takes no processor time
 LOOP_S = {
     "unit tests": 6,
+    "encoder's tests": 120,
     "model": 60,
     "simulator": 60,
     "with Spark": 240,
@@ -62,6 +63,8 @@ UNIT = (
     "test_resting_sink.py",
 )
 
+ENCODER = ("test_varint.py", "test_record_batch.py")
+"""What judges the encoder: hundreds of inputs for each property, which takes too long to meet the mutants of all else."""
 
 WITH_SPARK = {"driver.py": "test_driver.py", "streaming_query.py": "test_stage_retries.py"}
 """What judges a file by real brokers and real Spark."""
@@ -69,11 +72,20 @@ WITH_SPARK = {"driver.py": "test_driver.py", "streaming_query.py": "test_stage_r
 
 def unit(file: str) -> str:
     """The unit tests of the mutated files, those of this one first."""
+    return _first_failure(UNIT, file.removesuffix(".py"))
+
+
+def encoder(file: str) -> str:
+    """The tests of the encoder, those of this file first."""
+    return _first_failure(ENCODER, file.removesuffix(".py"))
+
+
+def _first_failure(tests: Collection[str], stem: str) -> str:
     session = _session[0]
     if session.testsfailed:
         return "the tests cannot be loaded"
-    stem = file.removesuffix(".py")
-    items = sorted(session.items, key=lambda item: (not _is_about(stem, item.path.name), item.path.name))
+    judging = [item for item in session.items if item.path.name in tests]
+    items = sorted(judging, key=lambda item: (not _is_about(stem, item.path.name), item.path.name))
     for item, following in zip(items, [*items[1:], None], strict=True):
         for report in runtestprotocol(item, nextitem=following, log=False):
             if report.failed:
@@ -193,13 +205,19 @@ def nobody(file: str) -> str:
 
 
 SPARK = "with Spark"
-JUDGES: dict[str, Judge] = {"unit tests": unit, "model": model, "simulator": simulator, SPARK: with_spark}
+JUDGES: dict[str, Judge] = {
+    "unit tests": unit,
+    "encoder's tests": encoder,
+    "model": model,
+    "simulator": simulator,
+    SPARK: with_spark,
+}
 CONTROL: dict[str, Judge] = {"nobody": nobody}
 
 
 def may_judge(judge: str, target: Target) -> bool:
-    """What takes Spark has its judge, and it has no other."""
-    return judge in CONTROL or (judge == SPARK) == target.with_spark
+    """Each target names its judges; a control may judge any."""
+    return judge in CONTROL or judge in target.judges
 
 
 # --------------------------------------------------------------------------------------------------- pytest around it all
@@ -243,8 +261,8 @@ _session: list[pytest.Session] = []
 
 
 def with_tests_collected(action: Callable[[], None]) -> None:
-    """Calls ``action`` where ``unit`` can run the tests."""
-    _collected(action, [ROOT / "tests/unit" / name for name in UNIT])
+    """Calls ``action`` where ``unit`` and ``encoder`` can run the tests."""
+    _collected(action, [ROOT / "tests/unit" / name for name in (*UNIT, *ENCODER)])
 
 
 def with_spark_tests_collected(action: Callable[[], None]) -> None:

@@ -16,23 +16,31 @@ from tests.verify.simulator.mutation.operators import variants
 ROOT = Path(__file__).parents[4]
 UNCHANGED = "unchanged"
 _SHOWN = 150
+PROTOCOL_JUDGES = ("unit tests", "model", "simulator")
+ENCODER_JUDGES = ("encoder's tests",)
+SPARK_JUDGES = ("with Spark",)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """A source file, and which of its functions are mutated: all, or those that ``only`` names (with what stands in them).
 
-    ``with_spark``: it takes real brokers and real Spark to judge them, which are started once for many mutants.
+    ``judges``: who may kill its mutants, the quickest first.
     """
 
     path: str
     only: frozenset[str] = frozenset()
-    with_spark: bool = False
+    judges: tuple[str, ...] = PROTOCOL_JUDGES
 
     @property
     def module(self) -> str:
         """Its name for an import."""
         return self.path.removeprefix("src/").removesuffix(".py").replace("/", ".")
+
+    @property
+    def with_spark(self) -> bool:
+        """Whether it takes real brokers and real Spark to judge them, which are started once for many mutants."""
+        return self.judges == SPARK_JUDGES
 
     @property
     def file(self) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.verify.simulator.mutation.judges import (
     CONTROL,
+    ENCODER,
     JUDGES,
     SPARK,
     UNIT,
@@ -31,12 +32,13 @@ from tests.verify.simulator.mutation.judges import (
     with_spark_tests_collected,
     with_tests_collected,
 )
-from tests.verify.simulator.mutation.mutants import ROOT, Mutant, unchanged
+from tests.verify.simulator.mutation.mutants import ENCODER_JUDGES, ROOT, Mutant, unchanged
 
 HARNESS_BROKE, GIVEN_UP = 99, 98
 BATCH = 50  # mutants judged in one process
+FEW = 8  # the same of the encoder's, whose tests take longer: a process may use up so much processor time only
 PARTS_OF_THE_SUITE = (
-    *(f"tests/unit/{name}" for name in UNIT),
+    *(f"tests/unit/{name}" for name in (*UNIT, *ENCODER)),
     "tests/unit/test_protocol_model.py",
     *(f"tests/{name}" for name in WITH_SPARK.values()),
     *(f"tests/{name}.py" for name in ("conftest", "held_batch", "log_ends", "new_topics", "faults/support")),
@@ -107,7 +109,11 @@ def judge_all(mutants: Sequence[Mutant], judges: Sequence[str], processes: int, 
     light = [mutant for mutant in mutants if not mutant.target.with_spark]
     alone = [[mutant] for mutant in light if not mutant.in_place]
     _judge_each(alone, processes, heard, lambda batch, answer: _from_the_start(batch[0], judges, answer))
-    in_place = _cut([mutant for mutant in light if mutant.in_place], BATCH)
+    in_place = [
+        batch
+        for size, encoders in ((BATCH, False), (FEW, True))
+        for batch in _cut([m for m in light if m.in_place and (m.target.judges == ENCODER_JUDGES) == encoders], size)
+    ]
     if in_place:
         with_tests_collected(
             lambda: _judge_each(in_place, processes, heard, lambda batch, answer: _judge_batch(batch, judges, answer))

@@ -1,11 +1,11 @@
 """What is mutated: the commit protocol, its words, the record of progress, what becomes of each answer, the producer, where
 a query has to begin, in which order each guarantee writes and commits, what keeps the progress while nothing comes, and who may
-write at all.
+write at all; and of the encoder its numbers.
 """
 
 from __future__ import annotations
 
-from tests.verify.simulator.mutation.mutants import Target
+from tests.verify.simulator.mutation.mutants import ENCODER_JUDGES, SPARK_JUDGES, Target
 
 RENEWING = frozenset({"Renewal._run", "Renewal._between_s", "Renewal._look", "longest_rest_s", "retention_s"})
 """All but its thread: unit tests that wait for threads are no quick judges of what may keep one from ending."""
@@ -13,7 +13,6 @@ WHO_MAY_WRITE = frozenset({"_refuse_second_attempt", "_Write.__call__"})
 """What else is in the file takes Spark, or Kafka, to judge."""
 STAGE_RETRIES = frozenset({"refusing_stage_retries", "_tagged", "_await_status", "_is_over", "_last_stage_run_again"})
 """What keeps a write from being committed that may have been made twice. The rest is what Spark's JVM is asked for."""
-
 TARGETS = (
     Target("src/onceflow/transaction/protocol.py"),
     Target("src/onceflow/transaction/progress.py"),
@@ -38,6 +37,7 @@ TARGETS = (
     Target("src/onceflow/kafka/codes.py"),
     Target("src/onceflow/transaction/performing.py"),
     Target("src/onceflow/transaction/sink.py"),
-    Target("src/onceflow/transaction/driver.py", with_spark=True),
-    Target("src/onceflow/transaction/streaming_query.py", STAGE_RETRIES, with_spark=True),
+    Target("src/onceflow/transaction/varint.py", judges=ENCODER_JUDGES),
+    Target("src/onceflow/transaction/driver.py", judges=SPARK_JUDGES),
+    Target("src/onceflow/transaction/streaming_query.py", STAGE_RETRIES, judges=SPARK_JUDGES),
 )
