@@ -309,6 +309,7 @@ def test_kill_python_worker(world: SparkWorld, monkeypatch: pytest.MonkeyPatch) 
     world.goes_on()
 
 
+@pytest.mark.long
 def test_pause_python_worker(world: SparkWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it sends when it wakes is of a transaction that was aborted: in the end all is there once."""
     monkeypatch.setattr(at_work, "_BATCHES", MANY)
@@ -332,6 +333,7 @@ def test_a_python_worker_that_has_outlived_its_daemon_is_known(world: SparkWorld
     world.goes_on()
 
 
+@pytest.mark.long
 def test_kill_python_daemon(world: SparkWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(at_work, "_BATCHES", MANY)
     with world.under_load():
@@ -347,6 +349,7 @@ def test_kill_python_daemon(world: SparkWorld, monkeypatch: pytest.MonkeyPatch) 
     eventually(daemons, lambda count: count == 2, "another daemon in its place", PATIENCE_S)
 
 
+@pytest.mark.long
 def test_pause_python_daemon(world: SparkWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is committed meanwhile, and then all of it once."""
     monkeypatch.setattr(at_work, "_BATCHES", MANY)
