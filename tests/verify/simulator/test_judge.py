@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from onceflow.kafka.client import GROUP
-from onceflow.transaction.messages import Event, ReadProgress
+from onceflow.kafka.codes import NONE
+from onceflow.transaction.messages import Event, Identity, ReadProgress
 from onceflow.transaction.progress import Batch, Progress
 from onceflow.transaction.questions import Questions
 from onceflow.verify.simulator import run
@@ -13,9 +14,10 @@ from onceflow.verify.simulator.choices import Choices
 from onceflow.verify.simulator.client import Client
 from onceflow.verify.simulator.judge import judge
 from onceflow.verify.simulator.network import Network
-from onceflow.verify.simulator.requests import Committed, sources_at
+from onceflow.verify.simulator.requests import Committed, InitProducerId, sources_at
 from onceflow.verify.simulator.scenario import Scenario
 from onceflow.verify.simulator.scheduler import Process
+from onceflow.verify.simulator.transactions import EXHAUSTED, Transactions
 from onceflow.verify.simulator.wire import offsets_at
 from onceflow.verify.simulator.world import FOREIGN, PARTITIONS, Variant, World
 
@@ -224,3 +226,16 @@ def test_progress_that_was_lost_explains_no_conflict_behind_the_resume(what: int
     assert conflicts(resumed(world)) == UNEXPLAINED
     world._by_hand(what)
     assert conflicts(world) == []
+
+
+def test_an_identity_behind_the_last_epoch_proves_nothing_until_it_is_used() -> None:
+    """Another producer id follows whoever has the last epoch; within one, only who holds the epoch before is followed."""
+    coordinator = Transactions(1, EXHAUSTED - 1, lambda *_: None, lambda _: None)
+    proves_nothing = []
+    for expected in (None, Identity(1001, EXHAUSTED - 1), Identity(1001, EXHAUSTED)):
+        given = coordinator.initialise(InitProducerId(expected)).identity
+        proves_nothing.append(coordinator.proves_nothing)
+    assert proves_nothing == [False, False, True]
+    assert given == Identity(1002, 0)
+    assert coordinator.add(given, 0).code == NONE
+    assert not coordinator.proves_nothing

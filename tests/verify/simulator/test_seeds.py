@@ -112,12 +112,14 @@ def test_the_newest_driver_stops_where_nothing_tells_that_it_is_and_another_one_
 def test_whoever_cannot_know_that_it_is_the_newest_may_stop(seed: int, stops: str) -> None:
     """Two of 50,000 seeds that chance drew, in which a driver stopped that was taken for one that has to go on::
 
-    driver 1  sleeps; driver 3 claims, commits all there is, and ends; the id expires
-    driver 1  is told by a coordinator that was replaced that the claim is still its own, fences, and hears of driver 3's
+        driver 1  sleeps; driver 3 claims, commits all there is, and ends; the id expires
+        driver 1  is told by a coordinator that was replaced that the claim is still its own, fences, and hears of driver 3's
 
-    driver 2  claims, and is killed; driver 3 begins, and is told by such a coordinator that nobody has claimed
-    driver 3  loses its claim's transaction to the timeout, under the last epoch: it is given another producer id, whose claim
-              it reads is driver 2's, and so it cannot tell whether that came before it
+        driver 2  claims, and is killed; driver 3 begins, and is told by such a coordinator that nobody has claimed
+        driver 3  loses its claim's transaction to the timeout, under the last epoch: it is given another producer id, whose claim
+                  it reads is driver 2's, and so it cannot tell whether that came before it
+
+    Another one goes on.
     """
     outcome = run(seed)
     assert stops in outcome.reached

@@ -36,6 +36,7 @@ from onceflow.verify.simulator.requests import (
     Replaced,
     Request,
     Together,
+    instance_of,
 )
 from onceflow.verify.simulator.scheduler import Scheduler
 from onceflow.verify.simulator.transactions import Transactions
@@ -152,8 +153,7 @@ class Broker:
         self.transactions.in_doubt = self.transactions.in_doubt or blind
 
     def _has_claimed(self, driver: int) -> bool:
-        progress = self.group.committed.progress
-        return progress is not None and progress.instance.partition(".")[0] == f"driver-{driver}"
+        return self.group.committed.claimed_by == instance_of(driver)
 
     def note_fence(self, driver: int, *, blind: bool) -> None:
         """Before a driver asks for an identity. ``blind``: for whichever, because it has looked, and the id was not known."""

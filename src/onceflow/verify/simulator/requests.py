@@ -22,6 +22,11 @@ TORN = -1
 """How much of the source is read by offsets at which no batch can have ended."""
 
 
+def instance_of(driver: int) -> str:
+    """What a driver calls itself."""
+    return f"driver-{driver}"
+
+
 def sources_at(end: int) -> Sources:
     """Where the partitions stand when so many records of the source are read."""
     return (end + 1) // SOURCES, end // SOURCES
@@ -178,6 +183,11 @@ class Committed:
             return 0
         read = sum(offset or 0 for offset in self.sources)
         return read if self.sources == sources_at(read) else TORN
+
+    @property
+    def claimed_by(self) -> str:
+        """The instance that has claimed, as its first process called itself (driver-8, not driver-8.2); empty if none has."""
+        return self.progress.instance.partition(".")[0] if self.progress else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,8 +112,8 @@ class Transactions:
 
     It lasts until the identity that was given is used, for then somebody has heard of it, or until another one is given.
 
-    ``proves_nothing``, for the judge: the identity that was given last is of another producer id, for the epochs were used up. It
-    follows whoever has the last one.
+    ``proves_nothing``, for the judge, and for as long: the epochs were used up, and the identity that was given is of another
+    producer id, which follows whoever has the last one.
     """
 
     def __init__(
@@ -158,12 +158,10 @@ class Transactions:
 
     def _renewed(self, entry: Metadata, asked: Identity | None) -> Answer:
         expected = None if asked is None else asked.epoch
-        self.proves_nothing = False
         if entry.epoch >= EXHAUSTED and expected in (None, entry.epoch):
             reach("coordinator: a new producer id, the epochs are used up")
             entry.previous_pid, entry.pid = entry.pid, self._new_pid()
             entry.last_epoch, entry.epoch = (NONE if expected is None else entry.epoch), 0
-            self.proves_nothing = expected is not None
         elif entry.epoch >= EXHAUSTED:
             reach("coordinator: no epoch left and another one expected")
             return UNKNOWN_SERVER_ERROR
@@ -178,6 +176,7 @@ class Transactions:
             return self._replaced(entry, asked)
         entry.phase = Phase.EMPTY
         self.in_doubt = False
+        self.proves_nothing = asked is not None and asked.producer_id != entry.pid
         return Answer(identity=entry.identity)
 
     def _replaced(self, entry: Metadata, asked: Identity) -> Answer:
@@ -204,7 +203,7 @@ class Transactions:
             entry.begun += 1
             self._on_begin(entry.begun)
         entry.partitions.add(partition)
-        self.in_doubt = False
+        self.in_doubt = self.proves_nothing = False
         return OK
 
     def verify(self, identity: Identity, partition: int) -> Answer:

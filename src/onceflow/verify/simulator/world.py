@@ -21,7 +21,7 @@ from onceflow.verify.simulator.coverage import reach
 from onceflow.verify.simulator.driver import Driver, Fate, Machine
 from onceflow.verify.simulator.network import Network
 from onceflow.verify.simulator.reader import Reader
-from onceflow.verify.simulator.requests import TORN, Committed, InitProducerId
+from onceflow.verify.simulator.requests import TORN, Committed, InitProducerId, instance_of
 from onceflow.verify.simulator.scenario import Scenario
 from onceflow.verify.simulator.scheduler import Process, Scheduler
 from onceflow.verify.simulator.wire import offsets_of
@@ -211,7 +211,7 @@ class World:
         planned = scenario.claims_first and bool(self.checkpoint.offsets)
         proven = self._offsets_prove_progress()
         known = planned or (proven and variant.trusts_offsets)
-        settings = Settings(f"driver-{order}", version >= 2, self.allowed, max_attempts=3, planned=known)
+        settings = Settings(instance_of(order), version >= 2, self.allowed, max_attempts=3, planned=known)
         network = Network(scheduler, self.choices, self.broker)
         questions = variant.questions("simulated", version, timeout_ms=60_000)
         client = Client(scheduler, network, questions, order, looks_again=variant.looks_again)
@@ -348,7 +348,7 @@ class World:
         if start != self.broker.group.reached:
             self.done = False
         if known is None or not known.contains(batch):
-            self._taken[f"driver-{driver}", batch.query_id, batch.id, int(batch.end)] = start
+            self._taken[instance_of(driver), batch.query_id, batch.id, int(batch.end)] = start
 
     def _committed(self, committed: Committed) -> None:
         """A batch that was taken as it is begins the output again, once; a claim or a renewal of its progress does not.
@@ -367,8 +367,9 @@ class World:
         if progress is None:
             return
         self._begins_anew = self._begins_anew and not progress.query_id
-        driver = progress.instance.partition(".")[0]  # of a process that claimed again: driver-8.2
-        start = self._taken.pop((driver, progress.query_id, progress.next_batch - 1, committed.source), None)
+        start = self._taken.pop(
+            (committed.claimed_by, progress.query_id, progress.next_batch - 1, committed.source), None
+        )
         if start not in (None, self.broker.group.reached):
             reach("user: the output begins again")
             self.leaps.append((self.broker.group.reached, min(start, committed.source)))
