@@ -72,18 +72,19 @@ WITH_SPARK = {"driver.py": "test_driver.py", "streaming_query.py": "test_stage_r
 
 def unit(file: str) -> str:
     """The unit tests of the mutated files, those of this one first."""
-    return _first_failure(UNIT, file.removesuffix(".py"))
+    return _first_failure(UNIT, file)
 
 
 def encoder(file: str) -> str:
     """The tests of the encoder, those of this file first."""
-    return _first_failure(ENCODER, file.removesuffix(".py"))
+    return _first_failure(ENCODER, file)
 
 
-def _first_failure(tests: Collection[str], stem: str) -> str:
+def _first_failure(tests: Collection[str], file: str) -> str:
     session = _session[0]
     if session.testsfailed:
         return "the tests cannot be loaded"
+    stem = file.removesuffix(".py")
     judging = [item for item in session.items if item.path.name in tests]
     items = sorted(judging, key=lambda item: (not _is_about(stem, item.path.name), item.path.name))
     for item, following in zip(items, [*items[1:], None], strict=True):

@@ -32,11 +32,11 @@ from tests.verify.simulator.mutation.judges import (
     with_spark_tests_collected,
     with_tests_collected,
 )
-from tests.verify.simulator.mutation.mutants import ENCODER_JUDGES, ROOT, Mutant, unchanged
+from tests.verify.simulator.mutation.mutants import ENCODER_JUDGES, PROTOCOL_JUDGES, ROOT, Mutant, unchanged
 
 HARNESS_BROKE, GIVEN_UP = 99, 98
-BATCH = 50  # mutants judged in one process
-FEW = 8  # the same of the encoder's, whose tests take longer: a process may use up so much processor time only
+BATCH = {PROTOCOL_JUDGES: 50, ENCODER_JUDGES: 8}
+"""How many mutants are judged in one process, which may use up so much processor time only: the encoder's tests take longer."""
 PARTS_OF_THE_SUITE = (
     *(f"tests/unit/{name}" for name in (*UNIT, *ENCODER)),
     "tests/unit/test_protocol_model.py",
@@ -111,8 +111,8 @@ def judge_all(mutants: Sequence[Mutant], judges: Sequence[str], processes: int, 
     _judge_each(alone, processes, heard, lambda batch, answer: _from_the_start(batch[0], judges, answer))
     in_place = [
         batch
-        for size, encoders in ((BATCH, False), (FEW, True))
-        for batch in _cut([m for m in light if m.in_place and (m.target.judges == ENCODER_JUDGES) == encoders], size)
+        for who, size in BATCH.items()
+        for batch in _cut([mutant for mutant in light if mutant.in_place and mutant.target.judges == who], size)
     ]
     if in_place:
         with_tests_collected(

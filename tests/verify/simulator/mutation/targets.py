@@ -13,6 +13,7 @@ WHO_MAY_WRITE = frozenset({"_refuse_second_attempt", "_Write.__call__"})
 """What else is in the file takes Spark, or Kafka, to judge."""
 STAGE_RETRIES = frozenset({"refusing_stage_retries", "_tagged", "_await_status", "_is_over", "_last_stage_run_again"})
 """What keeps a write from being committed that may have been made twice. The rest is what Spark's JVM is asked for."""
+
 TARGETS = (
     Target("src/onceflow/transaction/protocol.py"),
     Target("src/onceflow/transaction/progress.py"),
