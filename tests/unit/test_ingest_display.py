@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import asdict
 from io import StringIO
 
@@ -75,3 +76,16 @@ def test_never_more_is_done_of_a_table_than_there_is(rows_to_come: RowsToCome | 
             assert task.total == done or not is_all
         display.tell(Finished("a", 7, "stopped"))
         assert task.percentage == 100
+
+
+def test_the_bar_is_drawn_at_each_event_and_by_nobody_else() -> None:
+    """A second thread that draws may write what it rendered before the last event, and the bar goes back."""
+    written, others = StringIO(), set(threading.enumerate())
+    with bar(Console(file=written, force_terminal=True, no_color=True, width=160)) as progress:
+        display = Bar(progress)
+        display.tell(Started("a", "t", resumed=False, size_bytes=9, rows_to_come=None))
+        for event, shown in ((Committed(3, 4), "4/9 bytes 3 rows"), (Committed(5, 5), "9/9 bytes 8 rows")):
+            assert shown not in written.getvalue()
+            display.tell(event)
+            assert shown in written.getvalue()
+        assert set(threading.enumerate()) <= others

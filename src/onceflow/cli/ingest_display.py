@@ -113,7 +113,11 @@ class _Amount(DownloadColumn):
 
 
 def bar(console: Console | None = None) -> Progress:
-    """What the bar is drawn in."""
+    """What the bar is drawn in, by whoever tells it something.
+
+    Not by a thread of its own, ten times a second: rich renders under a lock and writes behind it. Such a thread rendered 0 rows,
+    the one that tells rendered and wrote 20,000, and then the 0 was written: the bar went back.
+    """
     rows = TextColumn("{task.fields[rows]:,} rows, {task.fields[rate]:,.0f}/s")
     return Progress(
         TextColumn("{task.description}"),
@@ -123,6 +127,7 @@ def bar(console: Console | None = None) -> Progress:
         rows,
         TimeRemainingColumn(),
         console=console,
+        auto_refresh=False,
     )
 
 
@@ -158,6 +163,7 @@ class Bar:
                 if event.reason == "end":
                     self._nothing_left()
                 self._progress.console.print(_ending(event))
+        self._progress.refresh()
 
     def _begin(self, event: Started) -> None:
         """Of neither files nor rows that could be counted there is no total, but still a number of rows."""
