@@ -165,7 +165,7 @@ def test_who_starts_and_who_resumes_are_told_what_whoever_is_named_knows() -> No
     assert world.checkpoint.initial == RECORDS
 
 
-def test_what_was_told_once_excuses_nothing_once_the_truth_is_told() -> None:
+def test_what_was_told_once_explains_no_conflict_once_the_truth_is_told() -> None:
     world = World(Scenario(records=RECORDS), Choices(0, {"named": 1.0}), Variant())
     world.broker.group.begin_with(2)
     world.broker.replace_group(800)
@@ -185,7 +185,7 @@ def misled(world: World) -> set[tuple[int, int]]:
     Process(scheduler, client.perform(ReadProgress()), told.append)
     while not told:
         assert scheduler.step()
-    return world.broker.misled
+    return world.broker.standing.misled
 
 
 def conflicts(world: World) -> list[str]:

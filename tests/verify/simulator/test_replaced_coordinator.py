@@ -172,7 +172,7 @@ def test_who_was_told_by_it_is_misled_until_an_identity_is_given() -> None:
     cluster.initialise(cluster.own)
     cluster.replace()
     cluster.initialise(None)
-    misled = cluster.broker.misled
+    misled = cluster.broker.standing.misled
     cluster.hears(Describe(settle=False))
     assert misled == {(TRANSACTION, OLDER)}
     cluster.choices.quiet = True  # the one that coordinates is named
@@ -197,12 +197,12 @@ def test_who_fences_since_the_id_was_forgotten_is_no_newer_and_excuses_whom_it_d
     broker = Broker(Scheduler(), Choices(0, {}), 1)
     broker.ask(InitProducerId(None, NEWER))
     broker.transactions.forget()
-    broker.note_fence(OLDER, blind=True)
+    broker.standing.asks(OLDER, blind=True)
     broker.ask(InitProducerId(None, OLDER))
-    assert (broker.newest, broker.displaced) == (NEWER, {NEWER})
-    broker.note_fence(NEWER, blind=False)
+    assert (broker.standing.newest, broker.standing.displaced) == (NEWER, {NEWER})
+    broker.standing.asks(NEWER, blind=False)
     broker.ask(InitProducerId(None, NEWER))
-    assert (broker.newest, broker.displaced) == (NEWER, set())
+    assert (broker.standing.newest, broker.standing.displaced) == (NEWER, set())
 
 
 def test_nor_is_who_is_given_an_identity_without_a_comparison_for_the_id_was_forgotten() -> None:
@@ -211,7 +211,7 @@ def test_nor_is_who_is_given_an_identity_without_a_comparison_for_the_id_was_for
     broker.ask(InitProducerId(None, NEWER))
     broker.transactions.forget()
     broker.ask(InitProducerId(own, OLDER))
-    assert (broker.newest, broker.displaced) == (NEWER, {NEWER})
+    assert (broker.standing.newest, broker.standing.displaced) == (NEWER, {NEWER})
 
 
 def test_an_identity_that_two_drivers_were_given_is_told() -> None:
@@ -219,6 +219,6 @@ def test_an_identity_that_two_drivers_were_given_is_told() -> None:
     own = broker.ask(InitProducerId(None, OLDER)).identity
     for driver in (OLDER, OLDER):
         broker.ask(InitProducerId(own, driver))
-    assert broker.shared == [], "a repetition"
+    assert broker.standing.shared == [], "a repetition"
     following = broker.ask(InitProducerId(own, NEWER)).identity
-    assert broker.shared == [following]
+    assert broker.standing.shared == [following]

@@ -36,9 +36,9 @@ from onceflow.verify.simulator.requests import (
     Replaced,
     Request,
     Together,
-    instance_of,
 )
 from onceflow.verify.simulator.scheduler import Scheduler
+from onceflow.verify.simulator.standing import Standing
 from onceflow.verify.simulator.transactions import Transactions
 
 TRANSACTION_TIMEOUT = 100
@@ -71,20 +71,13 @@ class Broker:
         self.group = Group()
         self.homes = {GROUP_KIND: 0, TRANSACTION: 0}  # which node coordinates
         self.leaders = [0] * partitions
-        self.newest = 0  # the driver that fenced last, for the judge
-        self._blind: set[int] = set()  # drivers that fence because the coordinator did not know the transactional id
+        self.standing = Standing()
         self._scheduler = scheduler
         self._choices = choices
         self._markers_missing = 0
         self._coordinator_back = 0
         self._group_back = 0
         self._old: dict[int, Old] = {}
-        self.ended: set[int] = set()  # drivers, for the judge
-        self.displaced: set[int] = set()  # that an older one has fenced, which could not know it, for the judge
-        self.shared: list[Identity] = []  # that were given to two drivers, for the judge
-        self._given: dict[Identity, int] = {}
-        self.misled: set[tuple[int, int]] = set()  # kind and driver: told last what is so no more, for the judge
-        self._once_misled: set[int] = set()  # drivers, by a coordinator of the group
         self._shorter_until = 0  # transaction.max.timeout.ms is below what the pipeline asks for
 
     def begin_with(self, records: int, silent: frozenset[int]) -> None:
@@ -125,39 +118,16 @@ class Broker:
         answer = self.transactions.initialise(request)
         if answer.identity is None:
             return answer
-        self._note_given(answer.identity, request.by)
+        self.standing.was_given(answer.identity, request.by)
         if request.expected is None:
-            self._note_fenced(request.by, blind=request.by in self._blind)
+            self._note_fenced(request.by, blind=self.standing.is_blind(request.by))
         elif not knows:  # it compares nothing
             self._note_fenced(request.by, blind=True)
         return answer
 
-    def _note_given(self, identity: Identity, driver: int) -> None:
-        if self._given.setdefault(identity, driver) != driver:
-            self.shared.append(identity)
-
     def _note_fenced(self, driver: int, *, blind: bool) -> None:
-        """Who fences because the id was not known goes by the claim, and is no newer for that::
-
-        driver 1 claims, and driver 2 after it; the id expires
-        driver 1 is told that the claim is still its own, by a coordinator that was replaced, or a moment before driver 2's
-        it fences, and driver 2 stops; or it goes as far as its next offsets, and stops when it hears of driver 2's claim
-
-        Also behind a driver 2 that has ended, if it has claimed: it may have committed all there is.
-        """
-        if blind and driver != self.newest and (self.newest not in self.ended or self._has_claimed(self.newest)):
-            self.displaced.add(self.newest)
-        else:
-            self.newest = driver
-            self.displaced.discard(driver)
+        self.standing.has_fenced(driver, self.group.committed, blind=blind)
         self.transactions.in_doubt = self.transactions.in_doubt or blind
-
-    def _has_claimed(self, driver: int) -> bool:
-        return self.group.committed.claimed_by == instance_of(driver)
-
-    def note_fence(self, driver: int, *, blind: bool) -> None:
-        """Before a driver asks for an identity. ``blind``: for whichever, because it has looked, and the id was not known."""
-        (self._blind.add if blind else self._blind.discard)(driver)
 
     def fenced_late(self) -> None:
         """A fence arrived when nobody waited for it any more."""
@@ -229,7 +199,8 @@ class Broker:
         if answer is None:
             return None
         if isinstance(old.knows, Group):
-            return replace(answer, misleads=old.knows.committed != self.group.committed)
+            known, committed = old.knows.committed, self.group.committed
+            return replace(answer, misleads=known != committed, tells_older_claim=known.claim != committed.claim)
         self.transactions.in_doubt = self.transactions.in_doubt or old.knows.in_doubt
         return replace(answer, misleads=old.knows.shown != self.transactions.describe())
 
@@ -250,15 +221,9 @@ class Broker:
         assert isinstance(knows, Group)
         return knows
 
-    def note_answer(self, kind: int, driver: int, *, misleads: bool) -> None:
-        """A coordinator has told a driver what is decided, or was so once."""
-        (self.misled.add if misleads else self.misled.discard)((kind, driver))
-        if misleads and kind == GROUP_KIND:
-            self._once_misled.add(driver)
-
     def was_told_of_an_older_claim(self, driver: int) -> bool:
-        """Last, or once, where nothing that it was told since proves that no claim came between."""
-        return (GROUP_KIND, driver) in self.misled or (driver in self._once_misled and self.transactions.proves_nothing)
+        """Where nothing that it was told since proves that no claim came between."""
+        return self.standing.was_told_of_an_older_claim(driver, proves_nothing=self.transactions.proves_nothing)
 
     # ------------------------------------------------------------------------------------------------ partition leaders
 

@@ -295,7 +295,7 @@ class Driver:
         self._world.note(self.order, "{} hears {} and asks for {}", state, event, effect)
         if isinstance(effect, Initialise):
             is_start = self._machine.context.state is not State.RETAKE
-            self._world.broker.note_fence(self.order, blind=effect.expected is None and not is_start)
+            self._world.broker.standing.asks(self.order, blind=effect.expected is None and not is_start)
         self._check_end(effect)
         return effect
 

@@ -15,7 +15,7 @@ def judge(world: World) -> list[Shown]:
     for partition in range(PARTITIONS):
         found += _output(world, partition)
         found += _reading(world, partition)
-    found += [Anomaly.SHARED.shown(identity) for identity in world.broker.shared]
+    found += [Anomaly.SHARED.shown(identity) for identity in world.broker.standing.shared]
     found += _rest(world)
     return found
 

@@ -69,9 +69,9 @@ class Network:
         """Whether the node still takes itself for the coordinator."""
         return self._broker.is_old(kind, node)
 
-    def note_answer(self, kind: int, driver: int, *, misleads: bool) -> None:
-        """A coordinator has told a driver what is decided, or was so once."""
-        self._broker.note_answer(kind, driver, misleads=misleads)
+    def note_answer(self, kind: int, driver: int, answer: Answer) -> None:
+        """For the judge: what a coordinator has told a driver."""
+        self._broker.standing.was_told(kind, driver, answer)
 
     @property
     def leaders(self) -> Sequence[int]:

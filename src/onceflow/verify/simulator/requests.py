@@ -27,6 +27,11 @@ def instance_of(driver: int) -> str:
     return f"driver-{driver}"
 
 
+def driver_of(instance: str) -> int:
+    """The driver that calls itself so, also in a later life of its process (driver-8.2: 8); 0 where there is none."""
+    return int(instance.removeprefix("driver-").partition(".")[0] or 0)
+
+
 def sources_at(end: int) -> Sources:
     """Where the partitions stand when so many records of the source are read."""
     return (end + 1) // SOURCES, end // SOURCES
@@ -185,9 +190,9 @@ class Committed:
         return read if self.sources == sources_at(read) else TORN
 
     @property
-    def claimed_by(self) -> str:
-        """The instance that has claimed, as its first process called itself (driver-8, not driver-8.2); empty if none has."""
-        return self.progress.instance.partition(".")[0] if self.progress else ""
+    def claim(self) -> str:
+        """The instance that has claimed; empty if none has."""
+        return self.progress.instance if self.progress else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +210,7 @@ class Answer:
     message: str = ""
     refused: str = ""  # what is said of the first record of a batch
     misleads: bool = False  # it tells what is committed no more, for the judge
+    tells_older_claim: bool = False  # ... of a claim behind which there is another one
 
 
 OK = Answer()

@@ -130,9 +130,9 @@ class Talker:
             it takes that for its own, as where a coordinator has lost what followed; told the truth then, it does not know it
         """
         if answer.committed is not None:
-            self._network.note_answer(GROUP, self._order, misleads=answer.misleads)
+            self._network.note_answer(GROUP, self._order, answer)
         elif answer.misleads or answer.identity is not None:
-            self._network.note_answer(TRANSACTION, self._order, misleads=answer.misleads)
+            self._network.note_answer(TRANSACTION, self._order, answer)
 
 
 class Sender(Talker):

@@ -112,8 +112,8 @@ class Transactions:
 
     It lasts until the identity that was given is used, for then somebody has heard of it, or until another one is given.
 
-    ``proves_nothing``, for the judge, and for as long: the epochs were used up, and the identity that was given is of another
-    producer id, which follows whoever has the last one.
+    ``proves_nothing``, for the judge, and for as long: the epochs were used up, and another producer id follows the last one, by
+    an InitProducerId or behind an abort that nobody asked for. Who holds that epoch cannot tell whether somebody came between.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Transactions:
             return self._replaced(entry, asked)
         entry.phase = Phase.EMPTY
         self.in_doubt = False
-        self.proves_nothing = asked is not None and asked.producer_id != entry.pid
+        self.proves_nothing = asked is not None and asked.producer_id == entry.previous_pid
         return Answer(identity=entry.identity)
 
     def _replaced(self, entry: Metadata, asked: Identity) -> Answer:
@@ -281,6 +281,7 @@ class Transactions:
             if self.follows_next:
                 reach("coordinator: it aborts in the last epoch, and gives a new producer id")
                 entry.next_pid = self._new_pid()
+                self.proves_nothing = True
             else:
                 reach("coordinator: it aborts in the last epoch, and leaves the one behind it")
         entry.epoch += 1

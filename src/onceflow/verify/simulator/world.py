@@ -21,7 +21,7 @@ from onceflow.verify.simulator.coverage import reach
 from onceflow.verify.simulator.driver import Driver, Fate, Machine
 from onceflow.verify.simulator.network import Network
 from onceflow.verify.simulator.reader import Reader
-from onceflow.verify.simulator.requests import TORN, Committed, InitProducerId, instance_of
+from onceflow.verify.simulator.requests import TORN, Committed, InitProducerId, driver_of, instance_of
 from onceflow.verify.simulator.scenario import Scenario
 from onceflow.verify.simulator.scheduler import Process, Scheduler
 from onceflow.verify.simulator.wire import offsets_of
@@ -88,7 +88,7 @@ class World:
                 self.allowed = self._usually_allowed = OnMismatch.RESUME
             self.broker.begin_with(scenario.at_least_once, scenario.silent)
         self.leaps: list[tuple[int, int]] = []  # from where the output had got to, to where it begins again
-        self._taken: dict[tuple[str, str, int, int], int] = {}  # where batches start that nothing was compared with
+        self._taken: dict[tuple[int, str, int, int], int] = {}  # where batches start that nothing was compared with
         self.broker.group.watch = self._committed
 
     # ------------------------------------------------------------------------------------------------ what drivers tell
@@ -238,29 +238,31 @@ class World:
     def _ended(self, driver: Driver, fate: Fate) -> None:
         self.note(driver.order, "ended: {}", fate.value)
         self._living.discard(driver.order)
-        self.broker.ended.add(driver.order)
+        self.broker.standing.has_ended(driver.order)
         match fate:
             case Fate.DONE:
                 self.done = True
             case Fate.FENCED:
                 self._check_fenced(driver)
             case Fate.CONFLICT | Fate.TORN if driver.checkpoint is self.checkpoint:
-                self._check_conflict(resumes=driver.resumes, misled=(GROUP, driver.order) in self.broker.misled)
+                misled = (GROUP, driver.order) in self.broker.standing.misled
+                self._check_conflict(resumes=driver.resumes, misled=misled)
                 self._choose(fate)
             case _:
                 pass
 
     def _check_fenced(self, driver: Driver) -> None:
-        """The newest driver goes on. It stops only where it cannot know that it is the newest (``Transactions.in_doubt``)."""
-        if driver.order != self.broker.newest:
+        """The newest driver goes on, but where it cannot know that it is the newest (``Standing``, ``Transactions.in_doubt``)."""
+        standing = self.broker.standing
+        if driver.order != standing.newest:
             reach("driver: an older one stops")
         elif self.broker.transactions.in_doubt:
             reach("driver: the newest stops, for it cannot know that it is")
-        elif driver.order in self.broker.displaced:
+        elif driver.order in standing.displaced:
             reach("driver: the newest stops, for an older one has fenced it that could not know")
         elif self.broker.was_told_of_an_older_claim(driver.order):
             reach("driver: the newest stops, for it was told of an older claim")
-        elif (TRANSACTION, driver.order) in self.broker.misled:
+        elif (TRANSACTION, driver.order) in standing.misled:
             reach("driver: the newest stops, for it was told of an older identity")
         else:
             self.anomaly(Anomaly.NEWEST_STOPPED)
@@ -348,7 +350,7 @@ class World:
         if start != self.broker.group.reached:
             self.done = False
         if known is None or not known.contains(batch):
-            self._taken[instance_of(driver), batch.query_id, batch.id, int(batch.end)] = start
+            self._taken[driver, batch.query_id, batch.id, int(batch.end)] = start
 
     def _committed(self, committed: Committed) -> None:
         """A batch that was taken as it is begins the output again, once; a claim or a renewal of its progress does not.
@@ -366,9 +368,10 @@ class World:
         progress = committed.progress
         if progress is None:
             return
+        self.broker.standing.has_committed(committed.claim)
         self._begins_anew = self._begins_anew and not progress.query_id
         start = self._taken.pop(
-            (committed.claimed_by, progress.query_id, progress.next_batch - 1, committed.source), None
+            (driver_of(committed.claim), progress.query_id, progress.next_batch - 1, committed.source), None
         )
         if start not in (None, self.broker.group.reached):
             reach("user: the output begins again")
