@@ -9,7 +9,7 @@ positions were committed with them. A pipeline cannot tell it better, for what i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from functools import partial
 from typing import Any
@@ -82,12 +82,9 @@ class _Reader:
                 if batch.base_offset >= end:  # written since
                     return
                 if batch.base_offset > offset:
-                    raise VerificationError(
-                        f"{topic}-{partition} has no offset {offset} any more: it was compacted, or cut off",
-                        action="run for less long: what the pipeline's transactions gave is not known",
-                    )
+                    raise _incomplete(topic, partition, offset)
                 offset = batch.next_offset
-                given = list(self._positions(batch)) if keeps_group and not batch.is_control_batch else []
+                given = self._positions(topic, partition, batch) if keeps_group and not batch.is_control_batch else []
                 self._given.extend(given)
                 if given or batch.is_control_batch or not keeps_group:  # else it is of other groups
                     self._batches.extend([_row(topic, partition, batch)])
@@ -103,10 +100,20 @@ class _Reader:
             raise Again(f"no record batch at {offset}")
         return found
 
-    def _positions(self, batch: Any) -> Iterator[tuple[Any, ...]]:
-        for record in batch:
-            if (position := position_of(self._group, record.key, record.value)) is not None:
-                yield batch.base_offset, *astuple(position)
+    def _positions(self, topic: str, partition: int, batch: Any) -> list[tuple[Any, ...]]:
+        """A batch that was compacted keeps its first offset and its last one: what it lacks shows between its records alone."""
+        records = list(batch)
+        if gone := {*range(batch.base_offset, batch.next_offset)}.difference(record.offset for record in records):
+            raise _incomplete(topic, partition, min(gone))
+        positions = (position_of(self._group, record.key, record.value) for record in records)
+        return [(batch.base_offset, *astuple(position)) for position in positions if position is not None]
+
+
+def _incomplete(topic: str, partition: int, offset: int) -> VerificationError:
+    return VerificationError(
+        f"{topic}-{partition} has no offset {offset} any more: it was compacted, or cut off",
+        action="run for less long: what the pipeline's transactions gave is not known",
+    )
 
 
 def _request(topic: str, partition: int, offset: int) -> FetchRequest:
