@@ -29,8 +29,12 @@ IMPORTED = re.compile(r"\btests(?:\.\w+)+")
 def test_no_mutant_of_a_sample_lives(tmp_path: Path) -> None:
     """Another sample each time: a suite that was weakened where one looked is found out where the next one looks."""
     seed = SystemRandom().randrange(10**6)
-    command = [sys.executable, "-m", "tests.verify.simulator.mutation", "--judge", "unit tests"]
+    command = [sys.executable, "-m", "tests.verify.simulator.mutation"]
     options = [
+        "--judge",
+        "unit tests",
+        "--judge",
+        "encoder's tests",
         "--sample",
         str(SAMPLE),
         "--seed",

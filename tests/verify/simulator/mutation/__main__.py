@@ -1,4 +1,5 @@
-"""``python -m tests.verify.simulator.mutation``: every mutant of the commit protocol, and who kills it.
+"""``python -m tests.verify.simulator.mutation``: every mutant of the commit protocol and of what it is written with, and who
+kills it.
 
 Verdicts are kept in ``--state`` as they come, so a run that was interrupted goes on where it stopped. A verdict counts as long as
 neither the mutated file nor the suite has changed; with ``--trust-kills`` a kill counts also after the suite has changed. With

@@ -111,8 +111,8 @@ def judge_all(mutants: Sequence[Mutant], judges: Sequence[str], processes: int, 
     _judge_each(alone, processes, heard, lambda batch, answer: _from_the_start(batch[0], judges, answer))
     in_place = [
         batch
-        for who, size in BATCH.items()
-        for batch in _cut([mutant for mutant in light if mutant.in_place and mutant.target.judges == who], size)
+        for who in sorted({mutant.target.judges for mutant in light if mutant.in_place})
+        for batch in _cut([mutant for mutant in light if mutant.in_place and mutant.target.judges == who], BATCH[who])
     ]
     if in_place:
         with_tests_collected(
@@ -197,7 +197,7 @@ def _installed(mutant: Mutant, answer: Answer) -> Restore | None:
     try:
         return install(mutant)
     except CannotBeLoaded as error:
-        answer(("unit tests", f"it cannot be loaded: {error}"))
+        answer((mutant.target.judges[0], f"it cannot be loaded: {error}"))
         return None
 
 
