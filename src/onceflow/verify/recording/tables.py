@@ -148,7 +148,12 @@ class Chunks:
 
 def of_topics(table: pa.Table, topics: Collection[str]) -> pa.Table:
     """Its rows of these topics."""
-    return table.filter(pc.is_in(table["topic"].cast(pa.string()), pa.array(topics, pa.string())))
+    return table.filter(is_of_topics(table, topics))
+
+
+def is_of_topics(table: pa.Table, topics: Collection[str]) -> pa.ChunkedArray:
+    """For each of its rows whether it is of one of these topics."""
+    return pc.is_in(table["topic"].cast(pa.string()), pa.array(topics, pa.string()))
 
 
 def last_offsets(reads: pa.Table) -> dict[Place, int]:

@@ -44,7 +44,7 @@ from onceflow.verify.recording import (
 )
 from onceflow.verify.recording.beside import Beside
 from onceflow.verify.recording.ends import ends_of
-from onceflow.verify.recording.log import WHOLE_GROUP_LOG
+from onceflow.verify.recording.log import WHOLE_GROUP_LOG, Log
 from onceflow.verify.recording.tables import last_offsets, of_topics
 from onceflow.verify.report.text import counted
 from onceflow.verify.result import Encounter, Lane, Lost, RunResult
@@ -463,18 +463,19 @@ def _look(world: PrivateWorld, raw: Raw, reader: ReadCommittedRecorder) -> None:
 
 def _read_log(world: PrivateWorld, raw: Raw, observed: Observed) -> None:
     """What cannot be read of it leaves all else to be judged. Before anything is committed, there is none to be read."""
-    keeps_group = observed.group is not None and len(observed.group)
-    if not keeps_group and observed.committed.progress is None:
+    if not observed.group and observed.committed.progress is None:
         return
-    written = of_topics(observed.ends, world.topics_out)
     try:
-        if not keeps_group:
-            raise VerificationError(
-                "the broker that was asked does not list the partition that keeps the pipeline's group"
-            )
-        raw.log = read_log(world.kafka.direct_servers, written, observed.group, world.plan.name)
+        raw.log = _log(world, observed)
     except Exception as error:  # noqa: BLE001  of Kafka's client, or of what no release has written before
         raise_if_interrupted(error)
         raw.weaknesses.append(
             f"the attempts of the pipeline are not judged, for its log was not read: {explained(error)}"
         )
+
+
+def _log(world: PrivateWorld, observed: Observed) -> Log:
+    if not observed.group:
+        raise VerificationError("the broker that was asked does not list the partition that keeps the pipeline's group")
+    written = of_topics(observed.ends, world.topics_out)
+    return read_log(world.kafka.direct_servers, written, observed.group, world.plan.name)

@@ -19,6 +19,7 @@ from onceflow.verify.oracle.expected import Expected
 from onceflow.verify.oracle.judging.book import Lanes, flat
 from onceflow.verify.oracle.judging.matching import NOTHING, Found, Mask, Wanted, match
 from onceflow.verify.recording.recorded import Recorded
+from onceflow.verify.recording.tables import is_of_topics
 
 _TOPIC_WIDE = 1 << 40  # added to the number of a topic where the partition of a record is free
 
@@ -60,7 +61,7 @@ def sightings(recorded: Recorded, expected: Expected | None, lanes: Lanes) -> tu
     ids = reads["id"].combine_chunks()
     digests = pc.binary_join_element_wise("unexpected", _hexadecimal(reads["content"]), ":")
     value = pc.coalesce(ids, digests)
-    is_output = _is_in(reads["topic"], recorded.outputs)
+    is_output = np.asarray(is_of_topics(reads, recorded.outputs))
     none = np.empty(0, np.int64)
     wrote = Wrote(pa.array([], pa.string()), none, none, none, none.astype(bool))
     outputs = reads.filter(pa.array(is_output))
@@ -151,10 +152,6 @@ def _placed(records: pa.Table) -> pa.Table:
     """With partition 0 for a free one: some place must stand in the history for what is missing."""
     partition = pc.max_element_wise(records["partition"], pa.scalar(0, pa.int32()))
     return records.set_column(records.schema.get_field_index("partition"), "partition", partition)
-
-
-def _is_in(topic: pa.ChunkedArray, names: tuple[str, ...] | list[str]) -> Mask:
-    return np.asarray(pc.is_in(topic.cast(pa.string()), pa.array(names, pa.string())))
 
 
 def _plain(digests: pa.ChunkedArray) -> Ints:
