@@ -13,7 +13,7 @@ from tests.verify.command.support import verify
 JOINED = Path(__file__).parents[1] / "plans" / "joined.toml"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.faults
 def test_a_users_join_and_windows_behind_a_watermark_hold(tmp_path: Path) -> None:
     """State that drivers are killed over, and give up in the middle of a run."""

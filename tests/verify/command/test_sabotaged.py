@@ -18,7 +18,7 @@ SABOTAGED = Path(__file__).parents[1] / "running" / "sabotaged.py"
     ("defence", "fault", "found", "rows"),
     [
         ("skip", "lose-commit-log", "duplicated", 6),
-        ("unity", "none", "torn_progress", 8),
+        pytest.param("unity", "none", "torn_progress", 8, marks=pytest.mark.long),
         pytest.param("refusal", "lose-offsets", "duplicated", 6, marks=pytest.mark.long),
         pytest.param("commit", "none", "unseen", 3, marks=pytest.mark.long),
         pytest.param("isolation", "none", "phantom", 2, marks=pytest.mark.long),

@@ -12,7 +12,7 @@ ONE_KILL = 18  # the seed whose first fault comes after a second, between Spark'
 MANY = "500"  # records a second: of some hundred in a batch not all are in transactions that are aborted, and a repetition shows
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.faults
 def test_sparks_own_sink_repeats_the_batch_that_a_kill_came_behind_and_is_reported_and_not_judged(
     tmp_path: Path,

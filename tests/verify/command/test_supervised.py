@@ -10,7 +10,7 @@ import pytest
 from tests.verify.command.support import users_plan, verify
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.faults
 def test_a_driver_that_is_killed_is_followed_by_the_supervisor_of_users_and_how_soon_is_measured(
     tmp_path: Path,
