@@ -560,17 +560,9 @@ def test_batches_without_output_on_random_ways_with_many_faults(
         wander(version, 6, seed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("version", "silent"),
-    [
-        (2, set()),
-        pytest.param(1, {0}, marks=pytest.mark.long),
-        pytest.param(1, set(), marks=pytest.mark.long),
-        pytest.param(2, {0}, marks=pytest.mark.long),
-    ],
-    ids=str,
-)
+@pytest.mark.long
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("silent", [set(), {0}], ids=str)
 def test_a_batch_exactly_once_whatever_two_faults_do(
     version: int, silent: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
