@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -16,7 +17,17 @@ import pytest
 from tests.verify.simulator.mutation import judged
 from tests.verify.simulator.mutation.__main__ import Verdicts, equivalents, figures
 from tests.verify.simulator.mutation.judged import Figures, recorded, write
-from tests.verify.simulator.mutation.judges import ENCODER, JUDGES, SPARK, UNIT, WITH_SPARK, may_judge
+from tests.verify.simulator.mutation.judges import (
+    ENCODER,
+    JUDGES,
+    LOOP_S,
+    SPARK,
+    UNIT,
+    WITH_SPARK,
+    _interrupt,
+    interrupted_when_it_loops,
+    may_judge,
+)
 from tests.verify.simulator.mutation.mutants import ROOT, SPARK_JUDGES, Mutant, Target, mutants
 from tests.verify.simulator.mutation.running import Answer, _judge_each, digest, parts_of_the_suite
 from tests.verify.simulator.mutation.targets import TARGETS
@@ -57,6 +68,30 @@ def test_a_suite_that_looks_at_nothing_kills_nothing(tmp_path: Path) -> None:
     )
     assert run.returncode == 1, run.stdout + run.stderr
     assert "0 of 10 mutants that differ from production are killed: 0.00%" in run.stdout
+
+
+def test_who_is_interrupted_has_seen_nothing_also_where_a_test_catches_the_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A slow machine would be said to have killed a mutant that lives, or what is not changed."""
+    monkeypatch.setitem(LOOP_S, "unit tests", 0.05)
+    caught = []
+    before = signal.signal(signal.SIGPROF, _interrupt)
+
+    def judging() -> None:
+        with interrupted_when_it_loops("unit tests"):
+            try:
+                while True:
+                    pass
+            except TimeoutError as error:
+                caught.append(error)
+
+    try:
+        with pytest.raises(TimeoutError, match="too much processor time"):
+            judging()
+    finally:
+        signal.signal(signal.SIGPROF, before)
+    assert len(caught) == 1
 
 
 def all_mutants() -> list[Mutant]:
